@@ -60,7 +60,7 @@ class Batch(NamedTuple):
         None  # float32: a class number, a gold score or a teacher's vector; None if there are no labels
     )
     row: Int[Array, " batch"] | None = None  # int32: the row of the sentence in the corpus, modulo ROW_NUMBERS; None if unknown
-    place: Int[Array, " batch"] | None = None  # int32: positions of the sentences in the whole batch; None for a whole batch
+    position: Int[Array, " batch"] | None = None  # int32: positions of the sentences in the whole batch; None for a whole batch
 
     @property
     def rows(self) -> Rows:

@@ -201,7 +201,7 @@ GOOD = b"".join(b"good line %d\n" % number for number in range(20))
         ("pipe.txt", os.mkfifo, "data.files=pipe.txt is not a regular file"),
         ("broken.txt", "absent", "data.files=broken.txt: no such file"),
         ("memory.txt", "/proc/self/mem", "memory.txt cannot be read: Input/output error"),
-        ("corpus.pdf", GOOD, "unknown kind of file"),
+        ("corpus.pdf", GOOD, "unknown file format"),
         ("empty.txt", b"", "contains no sentence (0 lines"),
         ("blank.txt", b"\n \n\t\r\n\0\n", "contains no sentence (4 lines, all blank)"),
         ("one.txt", b"one sentence\n", "1 usable examples (1 lines, 0 blank, 0 duplicates), fewer than --config.data.batch_size=8"),

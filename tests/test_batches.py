@@ -274,15 +274,15 @@ def test_the_parts_of_a_random_batch_are_its_sentences_with_less_padding(batch_s
         split += 1
         assert len(parts[0].tokens) in cuts
         assert len(parts[1].tokens) == batch_size - len(parts[0].tokens)
-        assert sorted(np.concatenate([part.place for part in parts]).tolist()) == list(range(batch_size))
+        assert sorted(np.concatenate([part.position for part in parts]).tolist()) == list(range(batch_size))
         for part in parts:
             width = part.tokens.shape[1]
             assert width == bucket(int(part.mask.sum(1).max()), batches.buckets)
-            np.testing.assert_array_equal(part.tokens, whole.tokens[part.place, :width])
-            np.testing.assert_array_equal(part.mask, whole.mask[part.place, :width])
-            np.testing.assert_array_equal(part.label, whole.label[part.place])
-            np.testing.assert_array_equal(part.row, whole.row[part.place])
-            assert not whole.mask[part.place, width:].any()
+            np.testing.assert_array_equal(part.tokens, whole.tokens[part.position, :width])
+            np.testing.assert_array_equal(part.mask, whole.mask[part.position, :width])
+            np.testing.assert_array_equal(part.label, whole.label[part.position])
+            np.testing.assert_array_equal(part.row, whole.row[part.position])
+            assert not whole.mask[part.position, width:].any()
         assert parts[0].tokens.shape[1] < parts[1].tokens.shape[1] == whole.tokens.shape[1]
         assert parts[0].mask.sum(1).max() <= parts[1].mask.sum(1).min()
     assert split > 10

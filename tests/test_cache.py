@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jax_sentemb.data import cache as cache_module
-from jax_sentemb.data.cache import cached, check_mapped, mapped
+from jax_sentemb.data.cache import cached, check_maps, map_array
 from jax_sentemb.errors import DataError
 from jax_sentemb.provenance import TOKENS, Source, fingerprint
 
@@ -76,30 +76,30 @@ def test_of_a_large_entry_a_part_is_checked_and_sizes_always(tmp_path, monkeypat
         return {}
 
     folder = cached(tmp_path, TOKENS, SOURCES, write)
-    assert cache_module.undamaged(folder)
+    assert cache_module.is_intact(folder)
     (folder / "a.bin").write_bytes(bytes([*range(50), 0, *range(51, 95)]))
-    assert not cache_module.undamaged(folder)
-    monkeypatch.setattr(cache_module, "CHECKED", 4)
-    found = sum(not cache_module.undamaged(folder) for _ in range(200))
+    assert not cache_module.is_intact(folder)
+    monkeypatch.setattr(cache_module, "MAX_CHECKED", 4)
+    found = sum(not cache_module.is_intact(folder) for _ in range(200))
     assert 40 < found < 120  # 4 of 10 blocks: 80 are expected
     (folder / "b.bin").write_bytes(b"1")
-    assert not any(cache_module.undamaged(folder) for _ in range(20))
+    assert not any(cache_module.is_intact(folder) for _ in range(20))
 
 
 def test_a_mapped_file_that_shrinks_is_named_as_long_as_an_array_needs_it(tmp_path):
     file, other = tmp_path / "numbers", tmp_path / "empty"
     file.write_bytes(np.arange(1000, dtype=np.int32).tobytes())
     other.touch()
-    part = mapped(file, np.int32)[10:20]
+    part = map_array(file, np.int32)[10:20]
     assert part.tolist() == list(range(10, 20))
-    assert mapped(other, np.int32).shape == (0,)
-    check_mapped()
+    assert map_array(other, np.int32).shape == (0,)
+    check_maps()
     os.truncate(file, 2000)
     with pytest.raises(DataError, match="numbers was truncated while it was read"):
-        check_mapped()
+        check_maps()
     del part
-    check_mapped()
-    left = mapped(file, np.int32)
+    check_maps()
+    left = map_array(file, np.int32)
     file.unlink()
-    check_mapped()
+    check_maps()
     assert len(left) == 500

@@ -19,7 +19,7 @@ from jax_sentemb.cli.program import program
 from jax_sentemb.cli.recommend import LEAST, SMALL, CorpusSummary, advise
 from jax_sentemb.cli.train import parse
 from jax_sentemb.data.corpus import is_running_text
-from jax_sentemb.data.quality import LONG, ODD, OVERLONG, histogram, odd_sentences, token_lengths
+from jax_sentemb.data.quality import LONG, OVERLONG, SUSPICIOUS, find_suspicious, histogram, token_lengths
 from jax_sentemb.data.sentences import Sentences
 from jax_sentemb.data.synthetic import sentences
 from jax_sentemb.data.tokenizer import Tokenizer
@@ -36,7 +36,7 @@ PLAIN = [
     "\u041f\u0440\u0438\u0432\u0435\u0442",
     "Q&A; R&D",
 ]
-TELLING = {
+EXAMPLES = {
     "NUL": ["a\0b"],
     "control character": ["a\x07b", "a\x85b", "a\u2028b"],
     "lone carriage return": ["a\rb"],
@@ -74,16 +74,16 @@ def corpus_of(tmp_path, lines, name="corpus.txt"):
 
 
 def test_every_kind_of_odd_text_is_found_and_ordinary_text_is_not(tmp_path):
-    assert set(TELLING) == set(ODD)
-    assert odd_sentences(Sentences([corpus_of(tmp_path, PLAIN)], tmp_path)) == {}
-    for name, examples in TELLING.items():
+    assert set(EXAMPLES) == set(SUSPICIOUS)
+    assert find_suspicious(Sentences([corpus_of(tmp_path, PLAIN)], tmp_path)) == {}
+    for name, examples in EXAMPLES.items():
         for example in examples:
-            found = odd_sentences(Sentences([corpus_of(tmp_path, [*PLAIN, example, *PLAIN, example])], tmp_path))
+            found = find_suspicious(Sentences([corpus_of(tmp_path, [*PLAIN, example, *PLAIN, example])], tmp_path))
             assert found[name] == (2, len(PLAIN)), (name, example)
 
 
 def test_a_line_of_the_greatest_length_is_not_too_long(tmp_path):
-    assert odd_sentences(Sentences([corpus_of(tmp_path, ["x" * LONG])], tmp_path)) == {}
+    assert find_suspicious(Sentences([corpus_of(tmp_path, ["x" * LONG])], tmp_path)) == {}
 
 
 def test_the_place_is_file_and_line(tmp_path, capsys):

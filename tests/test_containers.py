@@ -89,7 +89,7 @@ def test_a_table_is_refused_with_the_way_to_give_a_column(encoder, name):
         lambda texts: encoder.encode(texts, output_value="token_embeddings"),
         lambda texts: encoder.tokenizer.encode(texts, 16),
         lambda texts: WordTokenizer.of(["a"], True).encode(texts, 16),
-        EncodeSettings().before,
+        EncodeSettings().add_prompt,
     ):
         with pytest.raises(TypeError, match=wanted):
             call(table)
@@ -101,7 +101,7 @@ def test_a_table_is_refused_with_the_way_to_give_a_column(encoder, name):
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_what_has_no_sentences_is_refused(encoder, name):
-    for call in (encoder.encode, lambda texts: encoder.tokenizer.encode(texts, 16), EncodeSettings().before):
+    for call in (encoder.encode, lambda texts: encoder.tokenizer.encode(texts, 16), EncodeSettings().add_prompt):
         with pytest.raises(TypeError, match=f"^sentences is {name}"):
             call(OTHERS[name])
     with pytest.raises(ConfigError, match=f"^sentences is {name}"):
@@ -109,7 +109,7 @@ def test_what_has_no_sentences_is_refused(encoder, name):
 
 
 def test_a_single_text_is_not_read_letter_by_letter(encoder):
-    for call in (lambda texts: encoder.tokenizer.encode(texts, 16), EncodeSettings().before):
+    for call in (lambda texts: encoder.tokenizer.encode(texts, 16), EncodeSettings().add_prompt):
         with pytest.raises(TypeError, match="sentences is str, a single text; give a list of str"):
             call("a man")
 

@@ -92,11 +92,11 @@ def test_parts_are_the_batch_with_less_padding_in_all_processes():
             assert 2 * len(both[0].tokens) % 8 == 0
         room = sum(part.tokens.size for of_process in parts for part in of_process)
         assert room < sum(batch.tokens.size for batch in whole)
-        places = np.concatenate([part.place for of_process in parts for part in of_process])
+        places = np.concatenate([part.position for of_process in parts for part in of_process])
         assert sorted(places.tolist()) == list(range(32))
         for number, of_process in enumerate(parts):
             for part in of_process:
-                own, width = part.place - 16 * number, part.tokens.shape[1]
+                own, width = part.position - 16 * number, part.tokens.shape[1]
                 np.testing.assert_array_equal(part.tokens, whole[number].tokens[own, :width])
                 np.testing.assert_array_equal(part.row, whole[number].row[own])
                 assert not whole[number].mask[own, width:].any()

@@ -175,7 +175,7 @@ ROWS = {
 @pytest.mark.parametrize("name", ROWS)
 def test_a_line_has_a_limited_number_of_values(tmp_path, monkeypatch, name):
     (tmp_path / name).write_text(ROWS[name])
-    monkeypatch.setattr(tables, "MOST_VALUES", 30)
+    monkeypatch.setattr(tables, "MAX_VALUES", 30)
     with pytest.raises(DataError, match=f"{name} line 1 has more than 30 values; divide it into rows"):
         open_corpus(str(tmp_path / name))
 

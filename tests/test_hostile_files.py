@@ -589,9 +589,9 @@ def test_a_word_model_with_other_words_or_bad_weights_is_refused(words, tmp_path
     folder = Path(shutil.copytree(words, tmp_path / "model"))
     for vocabulary, says in (
         ({"[PAD]": 0, "[UNK]": 1, "dog": 2, "man": 3, "more": 4}, "5 tokens, the encoder's vocab_size is 4"),
-        ({"[PAD]": 0, "[UNK]": 1, "dog": 2, "man": 9}, "ids do not run from 0"),
+        ({"[PAD]": 0, "[UNK]": 1, "dog": 2, "man": 9}, "ids must be consecutive from 0"),
         ({"[PAD]": 0, "[UNK]": 1, "dog": 2, "man": 2**31}, "has a token with id 2147483648"),
-        ({"[PAD]": 1, "[UNK]": 0, "dog": 2, "man": 3}, "ids do not run from 0"),
+        ({"[PAD]": 1, "[UNK]": 0, "dog": 2, "man": 3}, "ids must be consecutive from 0"),
         ({"[PAD]": 0, "dog": 1}, "lacks [PAD] or [UNK]"),
     ):
         change_tokenizer(folder, vocab=vocabulary)

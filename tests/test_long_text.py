@@ -113,7 +113,7 @@ def made(name):
 @pytest.fixture
 def small(monkeypatch):
     """Makes every text of a test a long one."""
-    for name, value in {"PLAIN": 1, "CHARACTERS_A_PIECE": 1, "FIRST": 1, "BLOCK": 29, "RUN": 6, "MARKS": 2}.items():
+    for name, value in {"PLAIN": 1, "CHARACTERS_PER_PIECE": 1, "FIRST": 1, "BLOCK": 29, "RUN": 6, "MARKS": 2}.items():
         monkeypatch.setattr(module, name, value)
 
 

@@ -19,8 +19,8 @@ def npy(shape, descr="<f4"):
 
 
 ARRAYS = {
-    "more than it has": (npy, (1 << 40, 1 << 10), "promises 4,503,599,627,370,496 bytes of numbers, the file has 64"),
-    "less than it has": (npy, (2, 2), "promises 16 bytes of numbers, the file has 64"),
+    "more than it has": (npy, (1 << 40, 1 << 10), "describes 4,503,599,627,370,496 bytes of numbers, the file has 64"),
+    "less than it has": (npy, (2, 2), "describes 16 bytes of numbers, the file has 64"),
     "a negative length": (npy, (-4, -4), r"shape \(-4, -4\)"),
     "no width": (lambda shape: npy(shape)[:128], (1 << 60, 0), r"contains float32 .*, not float32 \[rows, width\]"),
     "objects": (lambda shape: npy(shape, "|O"), (8,), "Python objects, which are never loaded"),

@@ -18,12 +18,12 @@ import resource, sys
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
 from jax_sentemb.data import open_files, text_file
 from jax_sentemb.data.corpus_files import open_corpus
-open_files.MOST_OPEN = 16
+open_files.MAX_OPEN = 16
 text_file.LARGE = int(sys.argv[2])
 sentences = open_corpus(sys.argv[1] + "/*.txt")
 assert list(sentences) == [f"text {number}" for number in range(len(sentences))]
-assert sentences.begin_document(0, len(sentences)).all()
-assert sentences.settled(lambda: [sentences[number] for number in range(0, len(sentences), 7)])[1] == "text 7"
+assert sentences.starts_document(0, len(sentences)).all()
+assert sentences.read_unchanged(lambda: [sentences[number] for number in range(0, len(sentences), 7)])[1] == "text 7"
 sentences.check_unchanged(content=True)
 print(len(sentences), sentences.rows(range(len(sentences)))[-1])
 """
@@ -45,7 +45,7 @@ def test_more_files_than_may_be_open(folder, large):
 
 
 def test_the_number_of_open_files_does_not_grow(folder, monkeypatch):
-    monkeypatch.setattr(open_files, "MOST_OPEN", 8)
+    monkeypatch.setattr(open_files, "MAX_OPEN", 8)
     before = len(os.listdir("/proc/self/fd"))
     sentences = open_corpus(f"{folder}/*.txt")
     for number in (*range(FILES), *range(0, FILES, 3)):
@@ -55,7 +55,7 @@ def test_the_number_of_open_files_does_not_grow(folder, monkeypatch):
 
 
 def test_a_file_that_is_another_one_when_it_is_opened_again_is_refused(folder, monkeypatch):
-    monkeypatch.setattr(open_files, "MOST_OPEN", 8)
+    monkeypatch.setattr(open_files, "MAX_OPEN", 8)
     sentences = open_corpus(f"{folder}/*.txt")
     assert sentences[5] == "text 5"
     file = Path(folder / "000005.txt")

@@ -28,8 +28,8 @@ def test_remembered_words_change_no_id(trained, sentences):
 
 
 def test_forgetting_words_changes_no_id(trained, monkeypatch):
-    monkeypatch.setattr(piece_cache, "REMEMBERED", 3)
-    monkeypatch.setattr(piece_cache, "WORDS_A_TEXT", 2)
+    monkeypatch.setattr(piece_cache, "MAX_WORDS", 3)
+    monkeypatch.setattr(piece_cache, "WORDS_PER_TEXT", 2)
     for sentence in CORPUS + ODD:
         assert ids_of(trained, [sentence, "fox"], 512) == directly(trained, [sentence, "fox"])
         assert len(trained._cache._numbers) < 20

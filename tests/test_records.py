@@ -45,7 +45,7 @@ def test_rows_count_the_records_without_text_and_ids_are_theirs(tmp_path, ending
     assert records.sentences.rows(np.arange(3)).tolist() == [0, 2, 4]
     assert records.count == 5
     assert list(blank_texts(records.sentences)) == [1, 3]
-    assert records.note_on_blank() == "2 of 5 records have no text (rows 1, 3)"
+    assert records.describe_blank() == "2 of 5 records have no text (rows 1, 3)"
     texts = AllTexts(records.sentences)
     assert [texts[number] for number in range(len(texts))] == ["one", "", "three", "", "five"]
     ids = {".jsonl": ["x", "y", 7, "z", None], ".parquet": ["x", "y", "7", "z", None]}.get(ending, ["x", "y", "7", "z", ""])
@@ -63,7 +63,7 @@ def test_columns_are_joined_to_one_text_or_are_texts_of_their_own(tmp_path, endi
     assert list(apart.sentences) == ["first", "one", "three", "four", "last", "five"]
     assert apart.sentences.rows(np.arange(6)).tolist() == [0, 0, 2, 3, 4, 4]
     assert [apart.record(text)[:2] for text in (0, 1, 5)] == [(0, "title"), (0, "text"), (2, "text")]
-    assert apart.note_on_blank() == "4 of 10 texts are empty (rows 1, 2, 3)"
+    assert apart.describe_blank() == "4 of 10 texts are empty (rows 1, 2, 3)"
     assert list(open_corpus(file, "title,text", "\n")) == ["first one", "three", "four", "last five"]
 
 
@@ -86,8 +86,8 @@ def test_rows_are_counted_through_files_of_all_kinds(tmp_path):
     rows = [2, 4, 6, 8, 10, 11, 13, 15]
     assert records.sentences.rows(np.arange(8)).tolist() == rows
     assert [records.record(row).id for row in rows] == [None, "x", 7, None, None, "x", "7", ""]
-    assert [records.place(sentence) for sentence in (0, 2, 4, 7)] == [(0, 2), (1, 2), (2, 1), (3, 4)]
-    with pytest.raises(ConfigError, match="some files have several texts in a record and some have one"):
+    assert [records.file_and_row(sentence) for sentence in (0, 2, 4, 7)] == [(0, 2), (1, 2), (2, 1), (3, 4)]
+    with pytest.raises(ConfigError, match="some files have several texts in a record and others have one"):
         open_records(files, Columns(("title", "text")))
     assert open_corpus(files, "title,text").rows(np.arange(10)).tolist() == [2, 4, 4, 6, 7, 8, 8, 10, 11, 11]
 
@@ -96,14 +96,14 @@ def test_rows_are_counted_through_files_of_all_kinds(tmp_path):
 def test_lines_of_large_text_are_kept_in_the_cache(tmp_path, monkeypatch, at_once):
     monkeypatch.setattr(text_file, "LARGE", 1)
     monkeypatch.setattr(text_file, "BLOCK", 3)
-    monkeypatch.setattr(module, "AT_ONCE", at_once)
+    monkeypatch.setattr(module, "CHUNK", at_once)
     (tmp_path / "a.txt").write_text("\n  \na bc\n\n\nd\r\n\t\ne")
     (tmp_path / "b.txt").write_text("\n\nf\n\n")
     sentences = open_corpus(f"{tmp_path}/a.txt,{tmp_path}/b.txt")
     for _ in range(2):
         assert sentences.lines.tolist() == [2, 5, 7, 10]
         assert list(blank_texts(sentences)) == [0, 1, 3, 4, 6, 8, 9, 11]
-        assert [sentences.place(number) for number in range(4)] == [(0, 3), (0, 6), (0, 8), (1, 3)]
+        assert [sentences.file_and_line(number) for number in range(4)] == [(0, 3), (0, 6), (0, 8), (1, 3)]
         sentences = open_corpus(f"{tmp_path}/a.txt,{tmp_path}/b.txt")
     assert len(list((tmp_path / "cache").rglob("lines.bin"))) == 1
 
@@ -122,5 +122,5 @@ def test_an_id_that_json_cannot_hold_is_missing_or_refused(tmp_path):
     records = open_records(str(tmp_path / "a.jsonl"), Columns())
     assert [records.record(row).id for row in range(2)] == [None, "x"]
     (tmp_path / "a.jsonl").write_text('{"_id": "x", "text": "a"}\n{"_id": [Infinity], "text": "b"}\n')
-    with pytest.raises(DataError, match=r"a\.jsonl line 2: the id \[inf\] is no number in JSON; give another --id"):
+    with pytest.raises(DataError, match=r"a\.jsonl line 2: the id \[inf\] is not a number in JSON; give another --id"):
         open_records(str(tmp_path / "a.jsonl"), Columns())

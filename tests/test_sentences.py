@@ -5,7 +5,7 @@ import hashlib
 import pytest
 
 from jax_sentemb.data import sentences as module
-from jax_sentemb.data.sentences import AT_ONCE, Sentences
+from jax_sentemb.data.sentences import FIRST_READ, Sentences
 from jax_sentemb.data.text_file import BLOCK
 from jax_sentemb.errors import DataError
 
@@ -47,8 +47,8 @@ def test_the_fingerprint_is_of_the_content_and_of_nothing_else(tmp_path):
 
 
 def test_a_very_long_line_is_read_whole_or_refused(tmp_path, monkeypatch):
-    texts = ["a" + "\u00e9" * 1_500_000, "last", "b" * AT_ONCE, "c" * (AT_ONCE - 1), "d" * (AT_ONCE + BLOCK)]
-    for end in ("", "\n", "\r\n" + "\n" * AT_ONCE):
+    texts = ["a" + "\u00e9" * 1_500_000, "last", "b" * FIRST_READ, "c" * (FIRST_READ - 1), "d" * (FIRST_READ + BLOCK)]
+    for end in ("", "\n", "\r\n" + "\n" * FIRST_READ):
         corpus = corpus_of(tmp_path, ("\n".join(texts) + end).encode())
         assert list(corpus) == texts
     monkeypatch.setattr(module, "LONGEST", BLOCK)

@@ -89,7 +89,8 @@ def test_gold_grades_activity_above_domain_above_nothing():
     kitchen, harbour = synthetic._WORLD[0], synthetic._WORLD[1]
     bread, cake = kitchen[0]["object"]
     soup, herring = kitchen[1]["object"][0], harbour[0]["object"][0]
-    assert [synthetic._alike(bread, other) for other in (bread, cake, soup, herring, None)] == [1.0, 0.6, 0.3, 0.0, 0.0]
+    similarities = [synthetic._concept_similarity(bread, other) for other in (bread, cake, soup, herring, None)]
+    assert similarities == [1.0, 0.6, 0.3, 0.0, 0.0]
 
 
 def test_gold_by_hand():

@@ -204,8 +204,8 @@ def test_files_are_mapped_and_checked_in_threads(tmp_path):
 
     def use(number):
         for _ in range(20):
-            kept = [cache.mapped(tmp_path / "numbers", np.int64) for _ in range(40)]
-            cache.check_mapped()
+            kept = [cache.map_array(tmp_path / "numbers", np.int64) for _ in range(40)]
+            cache.check_maps()
         return len(kept)
 
     in_threads(use, range(THREADS))

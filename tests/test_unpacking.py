@@ -101,7 +101,7 @@ def test_the_space_on_the_disk_is_checked_before_and_while_a_file_is_converted(t
         return SimpleNamespace(total=1 << 40, free=free[-2])
 
     monkeypatch.setattr(unpacking.shutil, "disk_usage", usage)
-    monkeypatch.setattr(unpacking, "CHECKED", 1 << 20)
+    monkeypatch.setattr(unpacking, "CHECK_INTERVAL", 1 << 20)
     with pytest.raises(ResourceError, match=r"1,073,741 bytes are free, .* are needed; free space, or use another disk"):
         open_corpus(str(tmp_path / name))
     assert len(free) == 3

@@ -84,7 +84,7 @@ def test_a_subset_of_running_text_is_refused(tmp_path):
     (tmp_path / "a.txt").write_text("".join(line + "\n" for line in story(40)))
     lines = Corpus(lambda pairs: (str(tmp_path / "a.txt"), "text", ""), lambda lines: None, 10, Subsample(20))
     for read in (lines.ordered, lines.neighbours):
-        with pytest.raises(ConfigError, match=r"data\.subset=20: this method reads consecutive sentences"):
+        with pytest.raises(ConfigError, match=r"data\.subset=20: this method needs consecutive sentences"):
             read()
 
 

@@ -56,7 +56,7 @@ def test_archives(tmp_path):
         ("v.txt.xz", b"no xz", r"v.txt.xz is damaged"),
         ("v.npz", b"PK no zip", r"v.npz"),
         ("v.txt", "2 \u00b2\na 1\n".encode(), r"v.txt:1: a value of '2' is not a number"),
-        ("v.vec.gz", gzip.compress(b"a" * (1 << 21)), r"v.vec.gz:1: a line of 1,048,576 bytes or more"),
+        ("v.vec.gz", gzip.compress(b"a" * (1 << 21)), r"v.vec.gz:1: the line has 1,048,576 bytes or more"),
     ],
 )
 def test_damaged_files(tmp_path, name, content, message):
@@ -89,7 +89,7 @@ def test_an_array_that_claims_more_than_its_archive_has_is_refused_by_its_header
     np.savez(tmp_path / "w.npz", words=np.array(["a"]))
     with zipfile.ZipFile(tmp_path / "w.npz", "a") as archive:
         archive.writestr("vectors.npy", header.getvalue() + b"0" * 64)
-    with pytest.raises(ModelFileError, match=r"vectors\.npy': its header promises 68,719,476,736 bytes of numbers"):
+    with pytest.raises(ModelFileError, match=r"vectors\.npy': its header describes 68,719,476,736 bytes of numbers"):
         read_word_vectors(tmp_path / "w.npz")
 
 

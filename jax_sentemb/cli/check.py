@@ -9,9 +9,9 @@ import numpy as np
 from jax_sentemb.cli.encode import add_text_options
 from jax_sentemb.cli.program import EXIT_CODES, Parser, positive, start
 from jax_sentemb.cli.recommend import Advice, CorpusSummary, advise
-from jax_sentemb.data.corpus import TELLING, is_running_text, ordered, words_in_common
+from jax_sentemb.data.corpus import MIN_ORDER_CHECK, is_ordered, is_running_text, words_in_common
 from jax_sentemb.data.corpus_files import open_text, sources_of
-from jax_sentemb.data.quality import ODD, histogram, odd_sentences, token_lengths
+from jax_sentemb.data.quality import SUSPICIOUS, find_suspicious, histogram, token_lengths
 from jax_sentemb.data.records import Records
 from jax_sentemb.data.tokenizer import new_tokenizer
 from jax_sentemb.data.tokens import tokenize
@@ -88,8 +88,8 @@ def survey(options: argparse.Namespace) -> dict[str, Any]:
     report = tokenize(sentences, tokenizer, options.max_seq_length, workers=0 if options.files == "-" else -1).report
     lengths = token_lengths(sentences, tokenizer, positions)
     whole = int(np.percentile(lengths, 99, method="higher"))
-    in_common = words_in_common(sentences) if len(sentences) >= TELLING else None
-    in_order = ordered(*in_common) and is_running_text(sentences) if in_common else None
+    in_common = words_in_common(sentences) if len(sentences) >= MIN_ORDER_CHECK else None
+    in_order = is_ordered(*in_common) and is_running_text(sentences) if in_common else None
     corpus = CorpusSummary(
         "corpus.txt" if options.files == "-" else options.files,
         options.column, report["usable"], whole, in_order, options.batch_size, options.weights,
@@ -134,10 +134,10 @@ def _check_limits(options: argparse.Namespace) -> None:
 def _odd(records: Records, files: list[str]) -> list[dict[str, Any]]:
     """Return what is odd; the first place of it is a line of text, from 1, or a row of a table, from 0."""
     rows = []
-    for name, found in odd_sentences(records.sentences).items():
-        file, row = records.place(found.first)
+    for name, found in find_suspicious(records.sentences).items():
+        file, row = records.file_and_row(found.first)
         place = {"line": row + 1} if files[file].endswith(PLAIN) else {"row": row}
-        rows.append({"what": name, "sentences": found.sentences, "file": files[file], **place, "remedy": ODD[name][1]})
+        rows.append({"what": name, "sentences": found.sentences, "file": files[file], **place, "remedy": SUSPICIOUS[name][1]})
     return sorted(rows, key=lambda row: -row["sentences"])
 
 
@@ -180,7 +180,7 @@ def _bars(counts: dict[int, int]) -> list[tuple[str, str, str]]:
 
 def _order(order: dict[str, Any]) -> str:
     if order["consecutive"] is None:
-        return f"fewer than {TELLING:,} sentences: not looked at"
+        return f"fewer than {MIN_ORDER_CHECK:,} sentences: not checked"
     verdict = "running text: multi-view and QuickThoughts apply" if order["consecutive"] else "no running text"
     near, far = order["in_common_neighbours"], order["in_common_anywhere"]
     return f"{verdict} (neighbours have {near:.2%} of their long words in common, any two {far:.2%})"

@@ -168,7 +168,7 @@ class Opener:
             records = open_text(option, files, *columns, options.query_id)
         corpus, texts = Source(corpus_name(files), records.sentences.fingerprint), records.texts
         found = self.sentences([texts[number] for number in range(len(texts))], like, corpus, check_sources)
-        blank, vectors = records.note_on_blank(), WithEmptyRows(found.vectors, records.empty_texts)
+        blank, vectors = records.describe_blank(), WithEmptyRows(found.vectors, records.empty_texts)
         return found._replace(vectors=vectors, records=records, empty=blank and f"{option} {files}: {blank}")
 
     def sentences(

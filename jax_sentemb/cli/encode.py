@@ -61,7 +61,7 @@ def main(argv: list[str]) -> int:
     logger.setLevel(logging.ERROR)  # what is cut is said once, at the end
     rows = sum(min(options.rows_per_shard, len(texts) - shard * options.rows_per_shard) for shard in shards)
     with tqdm(total=len(texts) if single else rows, desc=plain(output.name), unit=" rows", disable=None) as bar:
-        record_of = None if records.are_rows else records.record
+        record_of = None if records.are_plain else records.record
         write = write_file if single else functools.partial(write_shards, part=options.part)
         manifest = write(output, _metadata(encoder, options, records), texts, encode, bar.update, record_of=record_of)
         truncated = manifest["truncated"]
@@ -72,7 +72,7 @@ def main(argv: list[str]) -> int:
         notes.append(f"the model's prompt {encoder.prompts[prompt]!r} stands before each text")
     if truncated:
         notes.append(f"{truncated} sentences longer than {encoder.max_seq_length} tokens were cut")
-    if blank := records.note_on_blank():
+    if blank := records.describe_blank():
         notes.append(f"{blank}: their vectors are zero")
     print(plain("; ".join(notes)), file=sys.stderr)
     return 0
@@ -120,7 +120,7 @@ def naming_model() -> Iterator[None]:
 def corpus_sentences(options: argparse.Namespace) -> Sentences:
     """The text of --corpus, with at least one sentence; DataError without."""
     records = open_text("--corpus", options.corpus, options.column, options.join)
-    if blank := records.note_on_blank():
+    if blank := records.describe_blank():
         note(f"--corpus {options.corpus}: {blank}: they are left out")
     return records.sentences
 

@@ -1,11 +1,11 @@
-"""Batches of a run. The sentences of batch number `step` are a pure function of (examples, seed, step, batch size)."""
+"""Make the batches of a run. The sentences of batch number `step` are a pure function of (examples, seed, step, batch size)."""
 
 from collections.abc import Sequence
 
 import numpy as np
 from jaxtyping import Int
 
-from jax_sentemb.data.cache import check_mapped
+from jax_sentemb.data.cache import check_maps
 from jax_sentemb.data.divided import Part
 from jax_sentemb.data.epoch_order import EpochOrder
 from jax_sentemb.data.examples import Examples, RoundRobin
@@ -40,54 +40,51 @@ class Batches:
         self.steps_per_epoch = self._order.steps_per_epoch
 
     def rows(self, step: int) -> Int[np.ndarray, " batch"]:
-        """Row numbers of the global batch, int64; DataError if a file of the cache has shrunk."""
-        check_mapped()
+        """Return the row numbers of the global batch, int64; raise DataError if a file of the cache has shrunk."""
+        check_maps()
         return self._order.rows(step)
 
     def lines(self, step: int) -> Int[np.ndarray, " batch"]:
-        """Corpus line numbers of the global batch, int64, for error reports."""
+        """Return the corpus line numbers of the global batch, int64, for error reports."""
         return self.tokens.line[self.rows(step)]
 
     def at(self, step: int, process_index: int = 0, process_count: int = 1) -> Batch:
-        """The part of one process of batch `step`, as wide as the global batch; NumPy arrays.
-
-        It is a pure function of (examples, seed, step, batch_size).
-        """
+        """Return the part of one process of batch `step`, as wide as the global batch, as NumPy arrays."""
         rows = self.rows(step)
-        share = slice(*(self.batch_size * index // process_count for index in (process_index, process_index + 1)))
-        return self._padded(step, rows[share], bucket(int(self.tokens.lengths[rows].max()), self.buckets))
+        process_rows = slice(*(self.batch_size * index // process_count for index in (process_index, process_index + 1)))
+        return self._padded(step, rows[process_rows], bucket(int(self.tokens.lengths[rows].max()), self.buckets))
 
     def parts(self, step: int, process_index: int = 0, process_count: int = 1, unit: int = 1) -> tuple[Batch, ...]:
-        """The same sentences with less padding: the whole batch or, in random order, its shorter and its longer sentences.
+        """Return the same sentences with less padding: the whole batch or, in random order, its shorter and its longer sentences.
 
-        Each part is as wide as its own longest sentence needs. `place` has the positions of its sentences in the batch, so a loss
-        sees the same sentences in the same order. The sizes of the parts are multiples of `unit`.
+        Each part is only as wide as its longest sentence needs. `position` has the positions of its sentences in the batch, so a
+        loss sees the same sentences in the same order. The sizes of the parts are multiples of `unit`.
         """
-        if self._order.alike:
+        if self._order.is_uniform:
             return (self.at(step, process_index, process_count),)
         rows = self.rows(step)
         lengths = self.tokens.lengths[rows]
-        places = np.argsort(lengths, kind="stable")
-        cut = cheapest_cut(lengths[places], unit, self.buckets)
+        positions = np.argsort(lengths, kind="stable")
+        cut = cheapest_cut(lengths[positions], unit, self.buckets)
         if not cut:
             return (self.at(step, process_index, process_count),)
 
-        def part(some: np.ndarray) -> Batch:
-            share = slice(*(len(some) * index // process_count for index in (process_index, process_index + 1)))
-            width = bucket(int(lengths[some[-1]]), self.buckets)
-            return self._padded(step, rows[some[share]], width)._replace(place=some[share].astype(np.int32))
+        def part(selected: np.ndarray) -> Batch:
+            share = slice(*(len(selected) * index // process_count for index in (process_index, process_index + 1)))
+            width = bucket(int(lengths[selected[-1]]), self.buckets)
+            return self._padded(step, rows[selected[share]], width)._replace(position=selected[share].astype(np.int32))
 
-        return part(places[:cut]), part(places[cut:])
+        return part(positions[:cut]), part(positions[cut:])
 
     def _padded(self, step: int, rows: np.ndarray, width: int) -> Batch:
         return padded(self.tokens, rows, step // self.steps_per_epoch, width)._replace(row=(rows % ROW_NUMBERS).astype(np.int32))
 
 
 class DividedBatches:
-    """Batches of a corpus of which each process has a part: an equal share of each batch comes from each part.
+    """Batches of a corpus that is divided among the processes. Each part gives an equal share of each batch.
 
-    All processes know the lengths of all rows, so that they pad a batch to the same width. An epoch is one of the smallest part; of
-    larger parts, other rows are left out in each epoch.
+    All processes know the lengths of all rows, so they pad a batch to the same width. An epoch ends with the rows of the smallest
+    part. In each epoch, other rows of the larger parts are left out.
     """
 
     def __init__(self, part: Part, batch_size: int, seed: int, grouping: int = GROUP) -> None:
@@ -103,43 +100,43 @@ class DividedBatches:
                 Setting("data.batch_size"),
                 ", or divide the text evenly",
             )
-        # One seed: the sorted batches of all parts are shuffled alike, so that those of a step are about equally long.
+        # With one seed, the sorted batches of all parts are shuffled equally, so that those of a step are about equally long.
         self._orders = [EpochOrder(lengths, self._share, seed, grouping, whole=0) for lengths in part.all_lengths]
         self.steps_per_epoch = smallest // self._share
         for order in self._orders:
             order.steps_per_epoch = self.steps_per_epoch
 
     def lines(self, step: int) -> Int[np.ndarray, " share"]:
-        """Line numbers of this process's share in its own part, int64, for error reports."""
+        """Return the line numbers of this process's share in its part, int64, for error reports."""
         return self._part.line[self._own_rows(step)]
 
     def at(self, step: int, process_index: int = 0, process_count: int = 1) -> Batch:
-        """The share of this process of batch `step`, as wide as the global batch. The arguments after `step` are not read."""
+        """Return the share of this process of batch `step`, as wide as the global batch. Arguments after `step` are ignored."""
         return self._padded(step, self._own_rows(step), bucket(int(self._lengths(step).max()), self._buckets))
 
     def parts(self, step: int, process_index: int = 0, process_count: int = 1, unit: int = 1) -> tuple[Batch, ...]:
-        """Same as `Batches.parts`; this process has share number `process_index` of the global batch."""
-        if self._orders[0].alike:
+        """Return parts as `Batches.parts` does. This process has share number `process_index` of the global batch."""
+        if self._orders[0].is_uniform:
             return (self.at(step),)
-        lengths = np.sort(self._lengths(step), axis=1).max(axis=0)  # what the k-th shortest sentence of every share fits into
+        lengths = np.sort(self._lengths(step), axis=1).max(axis=0)  # the largest k-th shortest length of all shares
         cut = cheapest_cut(lengths, unit // self._count, self._buckets)
         if not cut:
             return (self.at(step),)
         rows = self._own_rows(step)
-        places = np.argsort(self._part.lengths[rows], kind="stable")
+        order = np.argsort(self._part.lengths[rows], kind="stable")
 
-        def part(some: np.ndarray, longest: int) -> Batch:
-            place = process_index * self._share + some
-            return self._padded(step, rows[some], bucket(longest, self._buckets))._replace(place=place.astype(np.int32))
+        def part(selected: np.ndarray, longest: int) -> Batch:
+            position = process_index * self._share + selected
+            return self._padded(step, rows[selected], bucket(longest, self._buckets))._replace(position=position.astype(np.int32))
 
-        return part(places[:cut], int(lengths[cut - 1])), part(places[cut:], int(lengths[-1]))
+        return part(order[:cut], int(lengths[cut - 1])), part(order[cut:], int(lengths[-1]))
 
     def _own_rows(self, step: int) -> np.ndarray:
-        check_mapped()
+        check_maps()
         return self._orders[self._part.number].rows(step)
 
     def _lengths(self, step: int) -> np.ndarray:
-        """The lengths of a batch [parts, share]."""
+        """Return the lengths of a batch [parts, share]."""
         return np.stack([order.lengths[order.rows(step)] for order in self._orders]).astype(np.int32)
 
     def _padded(self, step: int, rows: np.ndarray, width: int) -> Batch:
@@ -149,24 +146,24 @@ class DividedBatches:
 
 
 class RoundRobinBatches:
-    """Batches of several kinds of examples, one of each kind in turn. An epoch has as many of each as the smallest kind has."""
+    """Batches of several types of examples, one of each type in turn. An epoch has as many of each as the smallest type has."""
 
     def __init__(self, parts: Sequence[Batches]) -> None:
         self._parts = parts
         self.steps_per_epoch = len(parts) * min(part.steps_per_epoch for part in parts)
 
     def at(self, step: int, process_index: int = 0, process_count: int = 1) -> Batch:
-        """Same as `Batches.at`."""
+        """Return a batch as `Batches.at` does."""
         number, part = divmod(step, len(self._parts))
         return self._parts[part].at(number, process_index, process_count)
 
     def parts(self, step: int, process_index: int = 0, process_count: int = 1, unit: int = 1) -> tuple[Batch, ...]:
-        """Same as `Batches.parts`."""
+        """Return parts as `Batches.parts` does."""
         number, part = divmod(step, len(self._parts))
         return self._parts[part].parts(number, process_index, process_count, unit)
 
     def lines(self, step: int) -> Int[np.ndarray, " batch"]:
-        """Same as `Batches.lines`."""
+        """Return line numbers as `Batches.lines` does."""
         number, part = divmod(step, len(self._parts))
         return self._parts[part].lines(number)
 
@@ -175,8 +172,7 @@ AnyBatches = Batches | DividedBatches | RoundRobinBatches
 
 
 def make_batches(examples: Examples, batch_size: int, seed: int, grouping: int = GROUP) -> AnyBatches:
-    """The batches of a run. With several kinds of examples in turn, each kind has its own order."""
-
+    """Return the batches of a run. If several types of examples take turns, each type has its own order."""
     if isinstance(examples, RoundRobin):
         return RoundRobinBatches([Batches(part, batch_size, seed + number, grouping) for number, part in enumerate(examples.parts)])
     if isinstance(examples, Part):
@@ -185,37 +181,37 @@ def make_batches(examples: Examples, batch_size: int, seed: int, grouping: int =
 
 
 def after_skips(step: int, skipped: Sequence[int]) -> int:
-    """The number of the batch of a step if the batches `skipped` (in rising order) are left out."""
+    """Return the number of the batch of a step if the batches `skipped` (in ascending order) are left out."""
     for batch in skipped:
         step += batch <= step
     return step
 
 
 def bucket(length: int, buckets: Sequence[int]) -> int:
-    """The smallest of the widths that holds `length`."""
+    """Return the smallest of the widths that holds `length`."""
     return min(width for width in buckets if width >= length)
 
 
 def buckets_of(examples: Examples, buckets: Sequence[int] | None = None) -> tuple[int, ...]:
-    """The widths of batches: those of `buckets` (default: BUCKETS) below the longest row that is possible, and that."""
+    """Return the widths of batches: those of `buckets` (default: BUCKETS) below the maximum length, and the maximum length."""
     shorter = (width for width in sorted(BUCKETS if buckets is None else buckets) if width < examples.max_seq_length)
     return (*shorter, examples.max_seq_length)
 
 
 def cheapest_cut(lengths: Int[np.ndarray, " batch"], unit: int, buckets: Sequence[int]) -> int:
-    """How many of the shortest sentences to pad apart from the others, a multiple of `unit`; 0 if that saves nothing.
+    """Return how many of the shortest sentences to pad separately, a multiple of `unit`; 0 if that saves nothing.
 
-    `lengths` rise. It is the quarter that leaves the least padding, so that few shapes are compiled.
+    `lengths` are ascending. Only quarters of the batch are considered, so that few shapes are compiled.
     """
     size, widest = len(lengths), bucket(int(lengths[-1]), buckets)
     cuts = {quarter * size // 4 // unit * unit for quarter in (1, 2, 3)} - {0}
-    room = {cut: cut * bucket(int(lengths[cut - 1]), buckets) + (size - cut) * widest for cut in sorted(cuts)}
-    best = min(room, key=lambda cut: room[cut], default=0)
-    return best if best and room[best] < size * widest else 0
+    tokens = {cut: cut * bucket(int(lengths[cut - 1]), buckets) + (size - cut) * widest for cut in sorted(cuts)}
+    best = min(tokens, key=lambda cut: tokens[cut], default=0)
+    return best if best and tokens[best] < size * widest else 0
 
 
 def padded(examples: Examples, rows: Int[np.ndarray, " rows"], epoch: int, width: int) -> Batch:
-    """The texts and labels of rows, padded to `width`; NumPy arrays."""
+    """Return the texts and labels of rows, padded to `width`, as NumPy arrays."""
     texts = examples.texts(rows, epoch)
     views = [pad(ids, width, examples.pad_id) for ids in texts]
     tokens, mask = (np.stack(side, axis=1) if len(texts) > 1 else side[0] for side in zip(*views, strict=True))

@@ -8,33 +8,40 @@ from collections import UserString
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any
 
-LISTED = 5  # column names in a message
+MAX_LISTED = 5  # column names in a message
 
 
 def problem_with(sentences: Any, name: str = "sentences", items: str = "str") -> str:
-    """Return why iterating over `sentences` does not give sentences, in one line; "" if it may.
+    """Return why `sentences` cannot be a container of sentences, in one line; "" if it can.
 
     Lists, tuples, generators, NumPy arrays of strings, Series of pandas and Polars, and columns of `datasets` and Arrow are
-    accepted. The items are not checked here. `name` and `items` are for the message: what was given, and what its items must be.
+    accepted. The items are not checked here.
+
+    Args:
+        sentences: The container.
+        name: The name of the argument, for the message.
+        items: What the items must be, for the message.
     """
     if isinstance(sentences, list | tuple):
         return ""
     container = type(sentences)
-    what = f"{name} is {container.__name__}"
+    subject = f"{name} is {container.__name__}"
     if isinstance(sentences, str | UserString):
-        return f"{what}, a single text; give a list of {items}"
+        return f"{subject}, a single text; give a list of {items}"
     if isinstance(sentences, bytes | bytearray | memoryview | array.array):
-        return f"{what}, not text; decode it and give a list of {items}"
+        return f"{subject}, not text; decode it and give a list of {items}"
     if isinstance(sentences, Set):
-        return f"{what}, without order; give a list of {items}"
+        return f"{subject}, without order; give a list of {items}"
     if (columns := _columns(sentences)) is not None:
-        names = ", ".join(columns[:LISTED]) + (", ..." if len(columns) > LISTED else "")
+        names = ", ".join(columns[:MAX_LISTED]) + (", ..." if len(columns) > MAX_LISTED else "")
         column = "text" if "text" in columns or not columns else columns[0]
-        return f"{what} with the columns {names or '(none)'}, not a list of {items}; give one column, for instance data[{column!r}]"
+        return (
+            f"{subject} with the columns {names or '(none)'}, not a list of {items}; give one column, for instance data[{column!r}]"
+        )
     if getattr(sentences, "ndim", 1) > 1:
-        return f"{what} with {sentences.ndim} dimensions; give one column, for instance data[:, 0]"
+        return f"{subject} with {sentences.ndim} dimensions; give one column, for instance data[:, 0]"
     if not isinstance(sentences, Iterable):
-        return f"{what}, which cannot be iterated over; give a list of {items}"
+        return f"{subject}, which cannot be iterated over; give a list of {items}"
     return ""
 
 
@@ -53,13 +60,13 @@ def _columns(sentences: Any) -> list[str] | None:
 
 
 def _names(names: Any) -> list[str]:
-    """Return the names in an attribute, or in the result of a method; none for anything else, as groups of pandas have."""
+    """Return the names in an attribute or in the result of a method. Other attributes, as groups of pandas have, give no names."""
     names = names() if callable(names) else names
     return [] if names is None or isinstance(names, str) else [str(name) for name in names]
 
 
 def items_of(sentences: Any) -> Iterator[Any]:
-    """Yield the items of a container without a problem; those of Arrow and NumPy as Python objects."""
+    """Yield the items of an accepted container. Items of Arrow and NumPy become Python objects."""
     if hasattr(sentences, "to_pylist"):
         return iter(sentences.to_pylist())
     if hasattr(sentences, "dtype") and hasattr(sentences, "tolist"):
@@ -69,14 +76,19 @@ def items_of(sentences: Any) -> Iterator[Any]:
 
 
 def sentence_list(sentences: Any) -> list[Any]:
-    """Return the items of a container as a list; TypeError if it does not hold sentences."""
+    """Return the items of a container as a list; raise TypeError if it does not hold sentences."""
     if problem := problem_with(sentences):
         raise TypeError(problem)
     return list(items_of(sentences))
 
 
 def check_text(sentences: Sequence[str]) -> None:
-    """Raise TypeError for a container or an item that is no text, ValueError for text that is not valid Unicode."""
+    """Check the sentences of a caller.
+
+    Raises:
+        TypeError: The container is not accepted, or an item is not a str.
+        ValueError: A text is not valid Unicode.
+    """
     if problem := problem_with(sentences):
         raise TypeError(problem)
     for number, sentence in enumerate(sentences):

@@ -1,4 +1,4 @@
-"""Converts compressed files, tables and data sets to plain text files in the cache, once.
+"""Convert compressed files, tables and data sets to plain text files in the cache, once.
 
 A conversion has a line for each text. A record is a line of a text file, or a row of a table or data set. It has one text, or one
 for each of several columns. The ids of records are in a second file, a JSON value on each line.
@@ -14,7 +14,7 @@ from jax_sentemb.data import text_file
 from jax_sentemb.data.cache import cached, read_about
 from jax_sentemb.data.digest import file_digest
 from jax_sentemb.data.sentences import LONGEST
-from jax_sentemb.data.tables import PARQUET, Rows, check_unpacked_size, dataset_rows, file_kind, read_rows
+from jax_sentemb.data.tables import PARQUET, Rows, check_unpacked_size, dataset_rows, detect_format, read_rows
 from jax_sentemb.data.text_file import check_unchanged, identity_of
 from jax_sentemb.data.unpacking import LimitedFile, check_space, unpacked_limit
 from jax_sentemb.errors import ConfigError, DataError, Setting
@@ -22,25 +22,25 @@ from jax_sentemb.files import shown
 from jax_sentemb.provenance import CONVERTED_TEXT, Source
 
 TEXT, IDS = "text.txt", "ids.txt"  # the files of a conversion in the cache
-DEFAULT_ID = "_id"  # the column of ids, if there is one of this name
+DEFAULT_ID = "_id"  # the column of ids, if a table has a column of this name
 
 
 class Columns(NamedTuple):
-    """Which columns of tables and data sets are read."""
+    """The columns of tables and data sets that are read."""
 
     names: tuple[str, ...] = ("text",)
-    join: str = ""  # is put between the columns of a record, which are one text; "": each column is a text of its own
-    id: str = ""  # the column of ids; "": DEFAULT_ID, if there is one
-    optional: tuple[str, ...] = ()  # those of `names` that may be missing or null, which is an empty text
+    join: str = ""  # put between the columns of a record, which become one text; "": each column is a separate text
+    id: str = ""  # the column of ids; "": DEFAULT_ID, if the column exists
+    optional: tuple[str, ...] = ()  # those of `names` that may be missing or null, which gives an empty text
 
     @property
     def per_record(self) -> int:
-        """The number of texts of a record."""
+        """Return the number of texts of a record."""
         return 1 if self.join else len(self.names)
 
 
 class PlainText(NamedTuple):
-    """A plain text file, and the records that its lines are texts of."""
+    """A plain text file, and the records that its lines belong to."""
 
     file: Path
     ids: Path | None = None  # the ids of the records, a JSON value on each line
@@ -56,21 +56,21 @@ def plain_text(source: str, columns: Columns, cache: Path) -> PlainText:
         rows = _in_order(rows, (*names, *optional), columns)
         return _converted(cache, {"data set": identity}, columns, rows, source, None, lambda: None)
     path = Path(source)
-    kind, opener = file_kind(path)
-    if kind == ".txt" and columns.id:
+    file_format, opener = detect_format(path)
+    if file_format == ".txt" and columns.id:
         raise ConfigError(Setting("--id", columns.id), f": {path} has lines and no columns; leave it out")
-    if kind == ".txt" and opener is open:
+    if file_format == ".txt" and opener is open:
         return PlainText(path)
-    if kind == PARQUET:
+    if file_format == PARQUET:
         check_unpacked_size(path, names)
     else:
         with text_file.open_bytes(path, opener) as file:
-            file.read(1)  # what is not compressed at all is refused before it is hashed
-    # A conversion is found by the file's content, not its path and time: a copy is not converted again, an edited file is.
+            file.read(1)  # refuse a file that is not compressed before hashing it
+    # A conversion is found by the content of the file, not by path and time: a copy is not converted again, an edited file is.
     before, digest = identity_of([path]), file_digest(path, cache)
-    sources = {"file": Source(path.name, digest), "reader": kind}
+    sources = {"file": Source(path.name, digest), "reader": file_format}
     check = lambda: check_unchanged([path], before, [digest])  # noqa: E731
-    if kind == ".txt":
+    if file_format == ".txt":
         return _unpacked(cache, sources, path, opener, check)
     remedy = ("set ", Setting("data.column"), *((" or ", Setting("--id")) if columns.id else ()))
     rows = _in_order(read_rows(source, names, remedy, optional), (*names, *optional), columns)
@@ -89,12 +89,12 @@ def _in_order(rows: Rows, names: tuple[str, ...], columns: Columns) -> Rows:
 
 
 def _unpacked(cache: Path, sources: dict[str, Any], path: Path, opener: Callable[..., Any], check: Callable[[], None]) -> PlainText:
-    """Return the content of a compressed text file; it is not kept if `check` raises after it is read."""
+    """Return the content of a compressed text file. It is discarded if `check` raises an error after the file is read."""
 
     def write(folder: Path) -> dict[str, Any]:
         check_space(folder, path.stat().st_size)
         with LimitedFile(folder / TEXT, path, unpacked_limit(path.stat().st_size)) as file:
-            unfinished = 0  # bytes of the line that the blocks so far have not finished
+            unfinished = 0  # bytes of the line that the earlier blocks have not finished
             for block in text_file.read_blocks(path, opener):
                 unfinished = len(block) - 1 - block.rfind(b"\n") if b"\n" in block else unfinished + len(block)
                 if unfinished > LONGEST:
@@ -109,9 +109,9 @@ def _unpacked(cache: Path, sources: dict[str, Any], path: Path, opener: Callable
 def _converted(
     cache: Path, sources: dict[str, Any], columns: Columns, rows: Rows, name: str, size: int | None, check: Callable[[], None]
 ) -> PlainText:
-    """Return the texts of rows whose last value is the id. They are not kept if `check` raises after they are read.
+    """Return the texts of rows whose last value is the id. They are discarded if `check` raises an error after they are read.
 
-    `size`: bytes of the file `name`; None for a data set.
+    `size` is the number of bytes of the file `name`, None for a data set.
     """
 
     def write(folder: Path) -> dict[str, Any]:
@@ -136,7 +136,7 @@ def _converted(
 
 
 def _one_line(text: Any, where: str) -> bytes:
-    """Return text as UTF-8 without line feeds; DataError for another value."""
+    """Return text as UTF-8 without line feeds; raise DataError for any other value."""
     if not isinstance(text, str):
         raise DataError(f"{where} is {type(text).__name__}, not text: fill in the value or drop the row")
     try:
@@ -158,4 +158,4 @@ def _as_json(identity: Any, where: str) -> bytes:
     try:
         return json.dumps(identity, default=str, allow_nan=False).encode() + b"\n"
     except ValueError:
-        raise DataError(f"{where}: the id {shown(identity)} is no number in JSON; give another --id") from None
+        raise DataError(f"{where}: the id {shown(identity)} is not a number in JSON; give another --id") from None

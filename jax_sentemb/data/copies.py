@@ -1,4 +1,4 @@
-"""Sentences, each with a changed copy: a masked span, repeated tokens, or most of its tokens deleted."""
+"""Define examples that are a sentence and a changed copy of it: a masked span, repeated tokens, or most of its tokens deleted."""
 
 from collections.abc import Callable
 from typing import Any
@@ -21,11 +21,11 @@ class SpanMasked:
     """
 
     SHORTEST = 30
-    GROWTH = 4  # additional tokens that a masked copy may have, because a word that is cut apart gives more pieces
+    GROWTH = 4  # additional tokens that a masked copy may have, because a word that is cut in two gives more pieces
 
     def __init__(self, tokens: Tokens, sentences: Sentences, tokenizer: Tokenizer, span: int, seed: int) -> None:
         self._tokens, self._sentences, self._span, self._seed = tokens, sentences, span, seed
-        # Batches are made in another thread. A prompt stands before the left half.
+        # Copies, because batches are made in another thread. Only the left half has the prompt before it.
         self._tokenizers = tokenizer.copy(), tokenizer.with_prompt("")
         self.line, self.report, self.pad_id = tokens.line, tokens.report, tokens.pad_id
         self.max_seq_length = tokens.max_seq_length
@@ -39,16 +39,18 @@ class SpanMasked:
         """Return the ids of the sentences, and of the sentences with a masked span."""
         whole = self._tokens.texts(rows, epoch)[0]
         numbered = list(enumerate(rows.tolist()))
-        halves = self._sentences.settled(lambda: {place: cut for place, row in numbered if (cut := self._halves(row, epoch))})
+        halves = self._sentences.read_unchanged(
+            lambda: {index: cut for index, row in numbered if (cut := self._halves(row, epoch))}
+        )
         sides = [
             tokenizer.encode([cut[side] for cut in halves.values()], self.max_seq_length)[0]
             for side, tokenizer in enumerate(self._tokenizers)
         ]
         masked = list(whole)
-        for place, left, right in zip(halves, *sides, strict=True):
+        for index, left, right in zip(halves, *sides, strict=True):
             ids = np.concatenate([left[:-1], [self._tokenizers[0].mask_id], right[1:]]).astype(np.int32)
-            limit = int(self.lengths[rows[place]])
-            masked[place] = ids if len(ids) <= limit else np.append(ids[: limit - 1], ids[-1])
+            limit = int(self.lengths[rows[index]])
+            masked[index] = ids if len(ids) <= limit else np.append(ids[: limit - 1], ids[-1])
         return [whole, masked]
 
     def labels(self, rows: Int[np.ndarray, " rows"], epoch: int) -> None:
@@ -66,7 +68,7 @@ class SpanMasked:
 
 
 class WordRepeated:
-    """Sentences, each with a copy in which random tokens are repeated (ESimCSE), so that length does not tell which copy is whose.
+    """Sentences, each with a copy in which random tokens are repeated (ESimCSE), so that its length does not reveal its sentence.
 
     They are drawn anew each epoch. A copy that is longer than `max_seq_length` is cut before its last token.
     """

@@ -1,4 +1,4 @@
-"""Opens a corpus: files of any supported kind as numbered sentences, without holding the text in memory.
+"""Open a corpus: files of any supported format as numbered sentences, without holding the text in memory.
 
 Compressed files, structured files and data sets are first converted to a plain text file in the cache, once.
 """
@@ -28,8 +28,8 @@ def open_corpus(files: str, column: str = "text", join: str = "", cache: Path | 
         files: Comma-separated paths and globs (.txt, .jsonl, .csv, .tsv, also .gz or .xz; .parquet), and hf: or tfds: data sets.
         column: The field of structured files and data sets, or several fields, comma separated. A line break inside a field becomes
             a space.
-        join: Put between several fields, which then are one sentence; "": each field is a sentence of its own.
-        cache: The folder of conversions and indexes; None: `cache_folder()`.
+        join: Text between several fields, which then are one sentence; "": each field is a separate sentence.
+        cache: The folder of conversions and indexes, by default `cache_folder()`.
 
     Raises:
         DataError: A file is missing, empty, damaged or not UTF-8.
@@ -39,7 +39,7 @@ def open_corpus(files: str, column: str = "text", join: str = "", cache: Path | 
 
 
 def open_records(files: str, columns: Columns) -> Records:
-    """Open the same with the numbers and ids of the records."""
+    """Open files and data sets as `open_corpus` does, with the numbers and ids of the records."""
     folder = cache_folder()
     texts = _plain_texts(files, columns, folder)
     return Records(_sentences(files, texts, folder), texts, columns, folder)
@@ -59,7 +59,7 @@ def _sentences(files: str, texts: list[PlainText], cache: Path) -> Sentences:
 def open_text(
     option: str, files: str, column: str = "text", join: str = "", id_column: str = "", optional: tuple[str, ...] = ()
 ) -> Records:
-    """Same as `open_records`, for an option of a command line that error messages name; "-" reads lines from standard input."""
+    """Open records for an option of a command, which error messages name. The name "-" reads lines from standard input."""
     try:
         columns = _columns(column, join, id_column)._replace(optional=optional)
         if files != "-":
@@ -69,8 +69,8 @@ def open_text(
             with naming(spooled), LimitedFile(spooled, "standard input", None) as file:
                 while block := sys.stdin.buffer.read(BLOCK):
                     file.write(block)
-            sentences = Sentences([spooled], Path(folder), own=True)
-            _ = sentences.lines  # of large text, a file in the folder
+            sentences = Sentences([spooled], Path(folder), temporary=True)
+            _ = sentences.lines  # computed now, since for large text it is a file in the folder
         if not len(sentences):
             raise DataError(Setting("data.files", "-"), f": no sentence in {sentences.report['lines']} lines, all are blank")
         return Records(sentences, [PlainText(spooled)], columns, cache_folder())
@@ -92,9 +92,11 @@ def _columns(column: str, join: str, id_column: str = "") -> Columns:
 
 
 def sources_of(files: str) -> Iterator[str]:
-    """Paths and data sets in the order in which they are named, globs sorted.
+    """Yield paths and data sets in the order in which they are named. The files of a glob are sorted.
 
-    DataError for a name without a file, ConfigError for a name that is not UTF-8.
+    Raises:
+        ConfigError: A name is not UTF-8.
+        DataError: No file has the name.
     """
     for source in _sources_of(files):
         check_name(source)
@@ -125,11 +127,11 @@ def _sources_of(files: str) -> Iterator[str]:
 
 
 def _matches(pattern: str) -> set[str]:
-    """The files of `glob.glob(pattern, recursive=True)`; ** enters each folder once, also where links form a cycle."""
+    """Return the files of `glob.glob(pattern, recursive=True)`. ** enters each folder once, even if links form a cycle."""
     head, recursive, tail = (f"{pattern}/*" if f"/{pattern}".endswith("/**") else pattern).partition("**/")
     if not recursive or (head and not head.endswith("/")):
         return set(glob.glob(pattern))
-    found: set[str] = set()
+    matches: set[str] = set()
     entered: set[str] = set()
     for start in glob.glob(head) if head else [""]:
         for folder, below, _ in os.walk(start or ".", followlinks=True):
@@ -137,6 +139,6 @@ def _matches(pattern: str) -> set[str]:
             below[:] = sorted(name for name in below if not name.startswith(".")) if real not in entered else []
             if real not in entered:
                 entered.add(real)
-                inside = os.path.join(glob.escape(folder), "") if start else glob.escape(folder).removeprefix(".").removeprefix("/")
-                found |= _matches(os.path.join(inside, tail))
-    return found
+                prefix = os.path.join(glob.escape(folder), "") if start else glob.escape(folder).removeprefix(".").removeprefix("/")
+                matches |= _matches(os.path.join(prefix, tail))
+    return matches

@@ -1,4 +1,4 @@
-"""Reads delimited text: whole files with their lines, rows of fields, and the columns that a header names."""
+"""Read delimited text: whole files with their lines, rows of fields, and the columns that a header names."""
 
 import codecs
 import importlib.util
@@ -15,7 +15,11 @@ Row = tuple[int, list[str]]  # number of its last line, from 1, and its fields
 
 
 def decode_file(path: Path, encoding: str = "utf-8", errors: str = "strict") -> str:
-    """Return the text of a file without a byte order mark; DataError if it cannot be read or decoded."""
+    """Return the text of a file without a byte order mark.
+
+    Raises:
+        DataError: The file cannot be read or decoded.
+    """
     try:
         content = read_limited(path, DATA_LIMIT)
     except OSError as error:
@@ -23,15 +27,15 @@ def decode_file(path: Path, encoding: str = "utf-8", errors: str = "strict") -> 
     try:
         return content.removeprefix(codecs.BOM_UTF8 if encoding == "utf-8" else b"").decode(encoding, errors)
     except UnicodeDecodeError as error:
-        at = error.start + len(content) - len(error.object)
-        raise DataError(f"{path}: byte {at} is not {encoding.upper()}: convert the file to {encoding.upper()}") from None
+        offset = error.start + len(content) - len(error.object)
+        raise DataError(f"{path}: byte {offset} is not {encoding.upper()}: convert the file to {encoding.upper()}") from None
 
 
 def numbered_lines(text: str, lone_returns: bool = False) -> Iterator[tuple[int, str]]:
     """Yield the lines of a text with their numbers from 1.
 
-    Line feeds end a line, after a carriage return or without one; with `lone_returns` a carriage return alone does, too. Other
-    Unicode line ends are text.
+    A line feed ends a line, with or without a carriage return before it. With `lone_returns`, a carriage return alone ends a line
+    as well. Other Unicode line ends are text.
     """
     if lone_returns:
         text = text.replace("\r\n", "\n").replace("\r", "\n")
@@ -41,38 +45,40 @@ def numbered_lines(text: str, lone_returns: bool = False) -> Iterator[tuple[int,
     return ((number, line.removesuffix("\r")) for number, line in enumerate(lines, 1))
 
 
-def split_fields(path: Path, number: int, line: str, least: int) -> list[str]:
-    """Return the fields of a tab-separated line; DataError if there are fewer than `least`."""
+def split_fields(path: Path, number: int, line: str, minimum: int) -> list[str]:
+    """Return the fields of a tab-separated line; raise DataError if there are fewer than `minimum`."""
     fields = line.split("\t")
-    if len(fields) < least:
-        raise DataError(f"{path}:{number}: {len(fields)} tab-separated fields, expected at least {least}")
+    if len(fields) < minimum:
+        raise DataError(f"{path}:{number}: {len(fields)} tab-separated fields, expected at least {minimum}")
     return fields
 
 
 def read_rows(path: Path, lines: Iterable[str], delimiter: str, quotes: bool, strict: bool = True) -> Iterator[Row]:
-    """Yield the rows of lines that keep their line ends. A blank line is an empty row.
+    """Yield the rows of delimited text. A blank line is an empty row.
 
     Args:
-        path: Names the file in errors.
-        lines: The text.
-        delimiter: Separates fields.
-        quotes: Quotes enclose fields, as in CSV, and may enclose line ends. Otherwise quotes are text.
-        strict: Quotes must be closed and followed by a delimiter.
+        path: The file that errors name.
+        lines: The lines of the text, with their line ends.
+        delimiter: The character between two fields.
+        quotes: Whether quotes enclose fields, as in CSV, and may enclose line ends. Otherwise quotes are text.
+        strict: Whether quotes must be closed and followed by a delimiter.
 
     Raises:
-        DataError: The quotes are wrong; the line is the first one after the last good row.
+        DataError: The quotes are wrong. The message names the first line after the last valid row.
     """
     if not quotes:
         stripped = (line.removesuffix("\n").removesuffix("\r") for line in lines)
         yield from ((number, line.split(delimiter) if line else []) for number, line in enumerate(stripped, 1))
         return
-    rows, good = _csv.reader(lines, delimiter=delimiter, strict=strict), 0
+    rows, last_valid = _csv.reader(lines, delimiter=delimiter, strict=strict), 0
     try:
         for fields in rows:
-            good = rows.line_num
-            yield good, fields
+            last_valid = rows.line_num
+            yield last_valid, fields
     except _csv.Error as error:
-        raise DataError(f"{path} cannot be read as a table from line {good + 1} on: {error}; is a quote not closed?") from error
+        raise DataError(
+            f"{path} cannot be read as a table from line {last_valid + 1} on: {error}; look for a quote that is not closed"
+        ) from error
 
 
 def select_columns(
@@ -80,7 +86,7 @@ def select_columns(
 ) -> Iterator[tuple[int, list[Any]]]:
     """Yield the fields of the named columns of each row below the header, with the number of the row's last line.
 
-    An optional column that is missing has None. Blank lines are left out, except in a table of one column, where they are empty
+    An optional column that is missing has None. Blank lines are skipped, except in a table of one column, where they are empty
     fields.
 
     Raises:
@@ -90,8 +96,8 @@ def select_columns(
     number, header = next(rows, (1, []))
     check_header(header, f"{path} line {number}")
     if missing := [name for name in names if name not in header]:
-        there = " ".join(", ".join(header).split())[:200]  # a quoted name may contain line breaks
-        raise DataError(f"{path} has no column {missing[0]!r}, only {there or 'none'}: ", *remedy)
+        existing = " ".join(", ".join(header).split())[:200]  # a quoted name may contain line breaks
+        raise DataError(f"{path} has no column {missing[0]!r}, only {existing or 'none'}: ", *remedy)
     columns = [header.index(name) if name in header else None for name in (*names, *optional)]
     for number, fields in rows:
         row = fields or [""]
@@ -102,8 +108,8 @@ def select_columns(
 
 
 def check_header(header: Sequence[str], where: str) -> None:
-    """Raise DataError if two columns have the same name. Columns without a name may repeat: nothing can refer to them."""
-    if duplicate := repeated([name for name in header if name]):
+    """Raise DataError if two columns have the same name. Several columns may have no name, since nothing can refer to them."""
+    if duplicate := first_repeated([name for name in header if name]):
         raise DataError(f"{where}: two columns are named {duplicate[:100]!r}; rename one")
 
 
@@ -114,13 +120,13 @@ def check_width(row: Sequence[str], header: Sequence[str], where: str) -> None:
         raise DataError(f"{where} has {len(row)} fields, the header has {len(header)}; {remedy}")
 
 
-def repeated(names: list[str]) -> str:
-    """Return the first name that occurs a second time, "" if there is none."""
+def first_repeated(names: list[str]) -> str:
+    """Return the first name that occurs a second time, "" if all names differ."""
     return next((name for index, name in enumerate(names) if name in names[:index]), "") if len(set(names)) < len(names) else ""
 
 
 def _own_csv() -> Any:
-    """Return a second instance of Python's csv parser, since its limit on the length of fields holds for a whole process."""
+    """Return a second instance of Python's csv parser, since the limit on the length of its fields applies to a whole process."""
     spec: Any = importlib.util.find_spec("_csv")
     module: Any = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

@@ -1,4 +1,4 @@
-"""SHA-256 of input files and folders. Those of large files are kept in the cache, so that a start does not read them again."""
+"""Compute the SHA-256 of input files and folders. The cache keeps it for large files, so a run need not read them twice."""
 
 import hashlib
 from collections.abc import Iterable
@@ -14,8 +14,8 @@ from jax_sentemb.provenance import DIGEST
 def file_digest(path: Path, cache: Path | None = None) -> str:
     """Return the SHA-256 of a file.
 
-    A file of text_file.LARGE bytes and more is hashed once. It is known by device, inode, size and times of change, of which no
-    program can set the last one (ctime).
+    A file of text_file.LARGE bytes or more is hashed once. It is identified by device, inode, size and times of change. No program
+    can set the last of these (ctime).
     """
     if path.stat().st_size < text_file.LARGE:
         return sha256_of(path)
@@ -31,6 +31,6 @@ def file_digest(path: Path, cache: Path | None = None) -> str:
 
 def folder_digest(folder: Path, patterns: Iterable[str], skipped: Iterable[str] = ()) -> str:
     """Return the SHA-256 of the names and contents of the files below a folder that match `patterns`."""
-    found = {file for pattern in patterns for file in folder.rglob(pattern) if file.is_file() and file.name not in skipped}
-    lines = (f"{file_digest(file)}  {file.relative_to(folder).as_posix()}\n" for file in sorted(found))
+    files = {file for pattern in patterns for file in folder.rglob(pattern) if file.is_file() and file.name not in skipped}
+    lines = (f"{file_digest(file)}  {file.relative_to(folder).as_posix()}\n" for file in sorted(files))
     return hashlib.sha256("".join(lines).encode()).hexdigest()

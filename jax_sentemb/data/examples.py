@@ -1,4 +1,4 @@
-"""Training examples: rows of one or more texts. Sentences with a neighbour, perturbed, subsets, round robin."""
+"""Define training examples, rows of one or more texts: sentences with a neighbour, perturbed sentences, subsets, round robin."""
 
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -18,28 +18,28 @@ class Examples(Protocol):
     """The rows of which batches are made. A row is one text, or several views or parts of a sentence."""
 
     report: dict[str, Any]  # counts for the log
-    fingerprint: str  # identifies the content: a run does not resume with another one
+    fingerprint: str  # identifies the content; a run does not resume with other content
     pad_id: int
     max_seq_length: int
 
     @property
     def line(self) -> 'Int[np.ndarray, " rows"] | LazyArray':
-        """int64 [N]: the number of the (first) sentence of each row in the corpus, rising."""
+        """Return the number of the (first) sentence of each row in the corpus, int64 [N], ascending."""
         ...
 
     @property
     def lengths(self) -> 'Int[np.ndarray, " rows"] | LazyArray':
-        """int [N]: the number of tokens of the longest text of each row."""
+        """Return the number of tokens of the longest text of each row, int [N]."""
         ...
 
     def __len__(self) -> int: ...
 
     def texts(self, rows: Int[np.ndarray, " rows"], epoch: int) -> list[list[Int[np.ndarray, " _"]]]:
-        """int32 ids of every text of the rows: for each view a list of one array a row; pure in (rows, epoch)."""
+        """Return the int32 ids of every text: for each view, a list with an array for each row. It is pure in (rows, epoch)."""
         ...
 
     def labels(self, rows: Int[np.ndarray, " rows"], epoch: int) -> Float[np.ndarray, "rows ..."] | None:
-        """float32 labels of the rows, a number or a vector each, or None without labels."""
+        """Return the float32 labels of the rows, a number or a vector each, or None without labels."""
         ...
 
 
@@ -47,7 +47,7 @@ class LazyArray:
     """An array [N] whose values are computed on access, for an N that does not fit into memory."""
 
     def __init__(self, count: int, at: Callable[[Any], Any]) -> None:
-        """`at` computes the values at given positions: a number, a slice or an array of numbers."""
+        """Define `count` values. The function `at` computes those at given positions: a number, a slice or an array of numbers."""
         self._count, self._at = count, at
 
     def __len__(self) -> int:
@@ -61,16 +61,19 @@ class LazyArray:
 
 
 def all_but(rows: Int[np.ndarray, " rows"], count: int) -> LazyArray:
-    """The numbers 0 .. count - 1 without the sorted `rows`."""
-    before = rows - np.arange(len(rows))  # how many of the remaining numbers are smaller
-    return LazyArray(count - len(rows), lambda places: places + np.searchsorted(before, places, side="right"))
+    """Return the numbers 0 .. count - 1 without the sorted `rows`."""
+    smaller = rows - np.arange(len(rows))  # how many of the remaining numbers are smaller
+    return LazyArray(count - len(rows), lambda positions: positions + np.searchsorted(smaller, positions, side="right"))
 
 
 class NeighbourPairs:
     """Pairs of consecutive sentences of one document: the first with the second, the third with the fourth, and so on.
 
-    A sentence is in one pair at most, so it is never a negative of itself. The last sentence of an odd number is left out; `report`
-    counts those. `tokens` are the rows of the single `sentences`, in order. DataError for a corpus without a pair.
+    A sentence is in one pair at most, so it is never a negative of itself. The last sentence of a document with an odd number is
+    left out. `report` counts these sentences. `tokens` are the rows of the single `sentences`, in order.
+
+    Raises:
+        DataError: The corpus has no pair.
     """
 
     CHUNK = 1 << 18  # sentences whose documents are looked up at once
@@ -80,8 +83,8 @@ class NeighbourPairs:
         if not len(self._first):
             raise DataError(
                 Setting("data.files"),
-                f" has no two consecutive sentences in its {len(tokens)} usable lines: give running text, a sentence a "
-                "line, with a blank line between documents only",
+                f" has no two consecutive sentences in its {len(tokens)} usable lines: give running text with one sentence on "
+                "each line, and blank lines only between documents",
             )
         first = self._first
         self.line = LazyArray(len(first), lambda rows: tokens.line[first[rows]])
@@ -92,47 +95,48 @@ class NeighbourPairs:
 
     @classmethod
     def _pairs(cls, tokens: Tokens, sentences: Sentences) -> Int[np.ndarray, " pairs"]:
-        """The rows of the first sentences, int64."""
-        found, opened, seen = [np.zeros(0, np.int64)], 0, 0  # `opened`: first row of the open document
+        """Return the rows of the first sentences, int64."""
+        pairs, open_start, seen = [np.zeros(0, np.int64)], 0, 0  # `open_start`: the first row of the document of the last row
         for start in range(0, len(tokens), cls.CHUNK):
             rows = np.arange(start, min(start + cls.CHUNK, len(tokens)))
             lines = tokens.line[rows]
-            documents = np.cumsum(sentences.begin_document(seen, int(lines[-1]) + 1))[lines - seen]
-            starts = np.maximum.accumulate(np.where(np.diff(documents, prepend=0) > 0, rows, opened))
-            found.append(rows[(rows - starts) % 2 == 1] - 1)
-            opened, seen = int(starts[-1]), int(lines[-1]) + 1
-        return np.concatenate(found)
+            documents = np.cumsum(sentences.starts_document(seen, int(lines[-1]) + 1))[lines - seen]
+            starts = np.maximum.accumulate(np.where(np.diff(documents, prepend=0) > 0, rows, open_start))
+            pairs.append(rows[(rows - starts) % 2 == 1] - 1)
+            open_start, seen = int(starts[-1]), int(lines[-1]) + 1
+        return np.concatenate(pairs)
 
     def __len__(self) -> int:
         return len(self._first)
 
     def texts(self, rows: Int[np.ndarray, " rows"], epoch: int) -> list[list[Int[np.ndarray, " _"]]]:
-        """The ids of the first sentences, and of the second ones."""
+        """Return the ids of the first sentences, and of the second ones."""
         first = self._first[rows]
-        return [self._tokens.texts(some, epoch)[0] for some in (first, first + 1)]
+        return [self._tokens.texts(side, epoch)[0] for side in (first, first + 1)]
 
     def labels(self, rows: Int[np.ndarray, " rows"], epoch: int) -> None:
-        """None: these examples have no labels."""
+        """Return None: these examples have no labels."""
         return None
 
 
 class Perturbed:
     """Sentences for a task of ConsSent: a text that is made inconsistent with probability 1/2, or the two parts of a sentence.
 
-    Labels of the first kind are 1 for consistent and 0 for inconsistent sentences, plus 2 * `place` if the task is one of several.
-    Sentences that are too short for the change, or that the change cannot make a different sentence, stay consistent (the paper
-    does not specify it). Sentences of fewer than 3 words, which cannot be split, are left out. `report` counts all of these.
+    Labels of classified tasks are 1 for consistent and 0 for inconsistent sentences. If a run has several such tasks, 2 *
+    `task_number` is added. A sentence that is too short for the change, or that the change cannot make a different sentence, stays
+    consistent (the paper does not specify it). Sentences of fewer than 3 words, which cannot be split, are left out. `report`
+    counts all of these.
     """
 
-    def __init__(self, tokens: Tokens, vocab_size: int, task: str, k: int, seed: int, place: int = 0) -> None:
-        self._tokens, self._task, self._k, self._seed, self._place = tokens, task, k, seed, place
-        self._ranked = task in perturb.RANKED
-        short_rows = np.flatnonzero(tokens.lengths <= (2 if self._ranked else k))
+    def __init__(self, tokens: Tokens, vocab_size: int, task: str, k: int, seed: int, task_number: int = 0) -> None:
+        self._tokens, self._task, self._k, self._seed, self._task_number = tokens, task, k, seed, task_number
+        self._is_ranked = task in perturb.RANKED
+        short_rows = np.flatnonzero(tokens.lengths <= (2 if self._is_ranked else k))
         short, none = len(short_rows), short_rows[:0]
-        self._kept = kept = all_but(short_rows if self._ranked else none, len(tokens))
+        self._rows = usable = all_but(short_rows if self._is_ranked else none, len(tokens))
         longer = k if task == "I" else 0
-        self.line = LazyArray(len(kept), lambda rows: tokens.line[kept[rows]])
-        self.lengths = LazyArray(len(kept), lambda rows: tokens.lengths[kept[rows]] + longer)
+        self.line = LazyArray(len(usable), lambda rows: tokens.line[usable[rows]])
+        self.lengths = LazyArray(len(usable), lambda rows: tokens.lengths[usable[rows]] + longer)
         self.pad_id, self.max_seq_length = tokens.pad_id, tokens.max_seq_length + longer
         self.fingerprint = f"{tokens.fingerprint}|{task}({k})|2"
         share = np.cumsum(tokens.word_counts(vocab_size), dtype=np.float64)
@@ -140,43 +144,45 @@ class Perturbed:
         self._fixed = perturb.unchangeable(tokens, task, k, self._share)
         self.report = {**tokens.report, f"too short for {task}({k})": short, f"not changed by {task}({k})": len(self._fixed)}
         if short + len(self._fixed) == len(tokens):
-            need = 3 if self._ranked else k + 1
-            kind = " that a change can make different" if len(self._fixed) else ""
+            minimum = 3 if self._is_ranked else k + 1
+            condition = " that a change can make different" if len(self._fixed) else ""
             raise DataError(
-                f"task {task}({k}) needs sentences of {need} words or more{kind}, and the corpus has none: lower ",
+                f"task {task}({k}) needs sentences of {minimum} words or more{condition}, and the corpus has none: lower ",
                 Setting("method.k"),
             )
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._rows)
 
     def texts(self, rows: Int[np.ndarray, " rows"], epoch: int) -> list[list[Int[np.ndarray, " _"]]]:
-        """The ids of the sentences after the changes of the task."""
-        batch = pad([self._tokens.ids(row) for row in self._kept[rows].tolist()], self._tokens.max_seq_length, self.pad_id)
+        """Return the ids of the sentences after the changes of the task."""
+        batch = pad([self._tokens.ids(row) for row in self._rows[rows].tolist()], self._tokens.max_seq_length, self.pad_id)
         tokens, lengths = np.asarray(batch.tokens), np.asarray(batch.mask).sum(axis=1)
         draws = perturb.Draws(self._seed, epoch, rows)
-        if self._ranked:
+        if self._is_ranked:
             parts = (perturb.split_randomly if self._task == "N" else perturb.split_at)(tokens, lengths, draws)
             return [perturb.ragged(*part) for part in parts]
         words = () if self._task in "DP" else (self._share,)
         change = {"D": perturb.delete, "P": perturb.permute, "I": perturb.insert, "R": perturb.replace}[self._task]
         changed = perturb.ragged(*change(tokens, lengths, self._k, draws, *words))
-        plain, kept = perturb.ragged(tokens, lengths), self._consistent(rows, epoch)
-        return [[whole if keep else other for whole, other, keep in zip(plain, changed, kept, strict=True)]]
+        plain, consistent = perturb.ragged(tokens, lengths), self._consistent(rows, epoch)
+        return [[ids if stays else other for ids, other, stays in zip(plain, changed, consistent, strict=True)]]
 
     def labels(self, rows: Int[np.ndarray, " rows"], epoch: int) -> Float[np.ndarray, " rows"] | None:
-        """float32 labels (see the class); None for the tasks that rank."""
-        return None if self._ranked else self._consistent(rows, epoch).astype(np.float32) + 2 * self._place
+        """Return float32 labels (see the class); None for the tasks that rank."""
+        return None if self._is_ranked else self._consistent(rows, epoch).astype(np.float32) + 2 * self._task_number
 
     def _consistent(self, rows: Int[np.ndarray, " rows"], epoch: int) -> Bool[np.ndarray, " rows"]:
-        """Whether each sentence stays consistent: half of them, and those that cannot be changed."""
-        kept, sentences = perturb.Draws(self._seed, epoch, rows).uniform(9, 1)[:, 0] < 0.5, self._kept[rows]
-        return kept | (self._tokens.lengths[sentences] <= self._k) | np.isin(sentences, self._fixed)
+        """Return whether each sentence stays consistent: half of them, and those that cannot be changed."""
+        stays, sentences = perturb.Draws(self._seed, epoch, rows).uniform(9, 1)[:, 0] < 0.5, self._rows[rows]
+        return stays | (self._tokens.lengths[sentences] <= self._k) | np.isin(sentences, self._fixed)
 
 
 class RoundRobin:
-    """Several kinds of examples, used in turn for one batch each. As `Examples`, it has the values of the first kind; `report` has
-    the counts of all kinds."""
+    """Several types of examples, which are used in turn for one batch each.
+
+    As `Examples`, it has the values of the first type. `report` has the counts of all types.
+    """
 
     def __init__(self, parts: Sequence[Examples]) -> None:
         self.parts = parts
@@ -189,41 +195,45 @@ class RoundRobin:
         return len(self.parts[0])
 
     def texts(self, rows: Int[np.ndarray, " rows"], epoch: int) -> list[list[Int[np.ndarray, " _"]]]:
-        """The texts of the first kind."""
+        """Return the texts of the first type."""
         return self.parts[0].texts(rows, epoch)
 
     def labels(self, rows: Int[np.ndarray, " rows"], epoch: int) -> Float[np.ndarray, " rows"] | None:
-        """The labels of the first kind."""
+        """Return the labels of the first type."""
         return self.parts[0].labels(rows, epoch)
 
 
 class Subset:
-    """Some rows of other examples; `which` describes them in the fingerprint."""
+    """Some rows of other examples. The fingerprint contains `description`."""
 
-    def __init__(self, whole: Examples, rows: Int[np.ndarray, " rows"] | LazyArray, which: str) -> None:
+    def __init__(self, whole: Examples, rows: Int[np.ndarray, " rows"] | LazyArray, description: str) -> None:
         self._whole, self._rows = whole, rows
-        self.line = LazyArray(len(rows), lambda places: whole.line[rows[places]])
-        self.lengths = LazyArray(len(rows), lambda places: whole.lengths[rows[places]])
+        self.line = LazyArray(len(rows), lambda positions: whole.line[rows[positions]])
+        self.lengths = LazyArray(len(rows), lambda positions: whole.lengths[rows[positions]])
         self.report, self.pad_id, self.max_seq_length = whole.report, whole.pad_id, whole.max_seq_length
-        self.fingerprint = f"{whole.fingerprint}|{which}"
+        self.fingerprint = f"{whole.fingerprint}|{description}"
         self.ordered = getattr(whole, "ordered", False)
 
     def __len__(self) -> int:
         return len(self._rows)
 
     def texts(self, rows: Int[np.ndarray, " rows"], epoch: int) -> list[list[Int[np.ndarray, " _"]]]:
-        """The texts of the rows of the subset."""
+        """Return the texts of the rows of the subset."""
         return self._whole.texts(self._rows[rows], epoch)
 
     def labels(self, rows: Int[np.ndarray, " rows"], epoch: int) -> Float[np.ndarray, "rows ..."] | None:
-        """The labels of the rows of the subset."""
+        """Return the labels of the rows of the subset."""
         return self._whole.labels(self._rows[rows], epoch)
 
 
 def train_validation_split(examples: Examples, count: int, seed: int) -> tuple[Examples, Examples]:
-    """Splits off `count` sentences for validation: random ones by `seed`, or the last ones of an ordered corpus.
+    """Split off `count` sentences for validation: random sentences, or the last sentences of an ordered corpus.
 
-    Returns (examples for training, examples for validation). DataError if none are left for training.
+    Returns:
+        The examples for training, and the examples for validation.
+
+    Raises:
+        DataError: No example is left for training.
     """
     if count >= len(examples):
         raise DataError(Setting("data.validation", count), f" leaves none of the {len(examples)} examples to train on")
@@ -233,22 +243,24 @@ def train_validation_split(examples: Examples, count: int, seed: int) -> tuple[E
         rows = np.random.Generator(np.random.Philox(seed)).choice(len(examples), count, replace=False)
     if isinstance(examples, RoundRobin):
         lines = np.sort(examples.line[rows])
-        rest, held = zip(*(_divide(part, _rows_of_lines(part, lines), count) for part in examples.parts), strict=True)
-        return RoundRobin(rest), RoundRobin(held)
+        parts = (_divide(part, _rows_of_lines(part, lines), count) for part in examples.parts)
+        training, validation = zip(*parts, strict=True)
+        return RoundRobin(training), RoundRobin(validation)
     return _divide(examples, np.sort(rows), count)
 
 
-def _divide(examples: Examples, held: np.ndarray, count: int) -> tuple[Examples, Examples]:
-    """The examples without the sorted rows `held`, and the examples of these rows."""
-    which = f"{count} held out {zlib.crc32(held.tobytes())}"
-    return Subset(examples, all_but(held, len(examples)), f"without {which}"), Subset(examples, held, which)
+def _divide(examples: Examples, held_out: np.ndarray, count: int) -> tuple[Examples, Examples]:
+    """Return the examples without the sorted rows `held_out`, and the examples of these rows."""
+    description = f"{count} held out {zlib.crc32(held_out.tobytes())}"
+    training = Subset(examples, all_but(held_out, len(examples)), f"without {description}")
+    return training, Subset(examples, held_out, description)
 
 
 def _rows_of_lines(examples: Examples, lines: np.ndarray) -> np.ndarray:
-    """The rows of the sorted `lines`, as far as the examples have them, by bisection, because there may be billions of rows."""
+    """Return the rows of those sorted `lines` that the examples have, by bisection, because there may be billions of rows."""
     rows = np.zeros(len(lines), np.int64)  # the number of rows known to have a smaller line
     for bit in reversed(range(len(examples).bit_length())):
         further = np.minimum(rows + (1 << bit), len(examples))
         rows = np.where(examples.line[further - 1] < lines, further, rows)
-    found = rows[rows < len(examples)]
-    return found[examples.line[found] == lines[: len(found)]]
+    candidates = rows[rows < len(examples)]
+    return candidates[examples.line[candidates] == lines[: len(candidates)]]

@@ -1,4 +1,4 @@
-"""Shortens long texts before they are tokenised. The first pieces of a shortened text are those of the whole text."""
+"""Shorten long texts before they are tokenised. The first pieces of a shortened text are those of the whole text."""
 
 import unicodedata
 from collections.abc import Iterator, Sequence
@@ -8,28 +8,28 @@ import tokenizers
 
 from jax_sentemb.data.tokenizer_checks import damage
 
-PLAIN = 1024  # characters of a text that is never shortened
-CHARACTERS_A_PIECE = 16  # a text with more of them than this for each piece is shortened
+PLAIN = 1024  # characters; shorter texts are never shortened
+CHARACTERS_PER_PIECE = 16  # a text with more characters for each piece is shortened
 FIRST = 8  # characters for each piece that are read first
 BLOCK = 1 << 16  # characters that are read at once afterwards
-RUN = 128  # two runs of a character, of at least this length and twice as long, tell whether longer runs add pieces
-MARKS = 64  # combining marks that are kept together with their letter
-WORDS = 3  # words before the end of a text that more text may change
+RUN = 128  # a run of this length and one twice as long are compared to learn whether longer runs add pieces
+MARKS = 64  # combining marks that stay together with their letter
+WORDS = 3  # last words of a text that more text may change
 LONGEST_PIECE = 512  # characters
-HUGE = 1 << 20  # characters from which on every block is tested for an effect, and fewer endings are compared
+HUGE = 1 << 20  # characters; in longer texts every block is tested for an effect, and fewer endings are compared
 BERT_RULES = ("BertNormalizer", "BertPreTokenizer")
 
 
 class Shortener:
-    """Shortens texts for one tokenizer. It reads a text from its beginning, and never more than a block beyond what is needed.
+    """Shortens texts for one tokenizer. It reads a text from its beginning, and at most one block more than needed.
 
-    With BERT's rules (WordPiece and word vocabularies) the text is rewritten as its first words, where a word that is too long for
-    the vocabulary keeps its first characters. With other rules a beginning is enough if all of its endings give the same pieces.
+    With BERT's rules (WordPiece and word vocabularies), the text is rewritten as its first words. A word that is too long for the
+    vocabulary keeps only its first characters. With other rules, a beginning is enough if all its endings give the same pieces.
     Long runs of characters that add no piece (white space, zero-width characters, unknown characters) are left out.
     """
 
     def __init__(self, inner: tokenizers.Tokenizer, state: dict[str, Any]) -> None:
-        """`state`: the tokenizer as its library writes it to tokenizer.json."""
+        """Prepare for a tokenizer, whose content in tokenizer.json is `state`."""
         self._inner = inner
         self._word_limit = _word_limit(state)
         self._run = max(RUN, self._word_limit + 1)
@@ -37,8 +37,8 @@ class Shortener:
         self._longest_piece = 0
 
     def __call__(self, texts: Sequence[str], pieces: int) -> list[str]:
-        """Return texts with the same first `pieces` pieces. One has fewer pieces only if the whole text has as few."""
-        plain = max(PLAIN, CHARACTERS_A_PIECE * pieces)
+        """Return texts with the same first `pieces` pieces. A result has fewer pieces only if the whole text has so few."""
+        plain = max(PLAIN, CHARACTERS_PER_PIECE * pieces)
         plain = min(plain, BLOCK) if self._word_limit else plain
         return [text if len(text) <= plain else self._short(text, pieces) for text in texts]
 
@@ -54,30 +54,30 @@ class Shortener:
         for block in blocks:
             text = unfinished + self._inner.normalizer.normalize_str(block)
             parts = self._inner.pre_tokenizer.pre_tokenize_str(text)
-            found = [word[:longest] for word, _ in parts]
-            unfinished = found.pop() if parts and parts[-1][1][1] == len(text) else ""
-            words += found
+            new_words = [word[:longest] for word, _ in parts]
+            unfinished = new_words.pop() if parts and parts[-1][1][1] == len(text) else ""
+            words += new_words
             if len(words) >= pieces:
                 return " ".join(words[:pieces])
         return " ".join([*words, unfinished])
 
     def _beginning(self, blocks: Iterator[str], pieces: int) -> str:
         """Return the first blocks that are enough, or all of them."""
-        text, enough = "", 0
+        text, next_test = "", 0
         for block in blocks:
             text += block if len(text) < HUGE else self._shorter_if_equal(block, block[: 2 * self._run])
-            if len(text) >= enough:
+            if len(text) >= next_test:
                 if self._is_enough(text, pieces):
                     return text
-                enough = 2 * len(text)
+                next_test = 2 * len(text)
         return text
 
     def _is_enough(self, text: str, pieces: int) -> bool:
         """Return whether every text that begins with `text` has the same first `pieces` pieces.
 
-        A longer text changes the last words only. In a text that is one long word it changes the last pieces: a longer text ends
-        one of its pieces within the length of the longest piece before the end of `text`, and the pieces up to there are those of
-        the part up to there, because BPE and Unigram models cut parts between ends of pieces independently.
+        A longer text changes only the last words. In a text that is one long word, it changes only the last pieces. One of the
+        pieces of the longer text ends within the length of the longest piece before the end of `text`. The pieces up to there are
+        those of the part up to there, because BPE and Unigram models cut the parts between ends of pieces independently.
         """
         encoding = self._inner.encode(text, add_special_tokens=False)
         ids = encoding.ids[:pieces]
@@ -99,7 +99,7 @@ class Shortener:
         return self._longest_piece
 
     def _blocks(self, text: str, first: int) -> Iterator[str]:
-        """Yield the text in blocks; after the first one, blocks without an effect are shortened."""
+        """Yield the text in blocks. After the first block, blocks that add no pieces are shortened."""
         start, end = 0, first
         while start < len(text):
             limit = end + MARKS
@@ -121,13 +121,13 @@ class Shortener:
             {"": removed, " ": spaces}.get(effect, joined).append(character)
         if spaces and joined:
             return block
-        inside = "".join(spaces[:1])
+        middle = "".join(spaces[:1])
         if joined:
-            inside = block.translate({ord(character): None for character in removed})
-            if len(inside) <= 2 * self._run:  # a word that is not cut already has its ends
-                return "".join((block[0] if block[0] in removed else "", inside, block[-1] if block[-1] in removed else ""))
-            inside = inside[: 2 * self._run]
-        short = f"{block[0]}{inside}{block[-1]}"  # with both ends, since a letter may take the mark that follows it
+            middle = block.translate({ord(character): None for character in removed})
+            if len(middle) <= 2 * self._run:  # a word that is not cut already has its ends
+                return "".join((block[0] if block[0] in removed else "", middle, block[-1] if block[-1] in removed else ""))
+            middle = middle[: 2 * self._run]
+        short = f"{block[0]}{middle}{block[-1]}"  # with both ends, since a letter may take the mark that follows it
         if not joined:
             return short
         one_word = self._word_limit or len(joined) == 1  # with other rules, different characters may be different words
@@ -137,9 +137,10 @@ class Shortener:
         return short if self._ids(f"a{short}a") == self._ids(f"a{block}a") else block
 
     def _effect(self, character: str) -> str | None:
-        """Return what a long run of a character is for the tokenizer.
+        """Return the effect of a long run of a character on the tokenizer.
 
-        "" if it is removed, " " if it is as one space, the character if it is as a shorter run, None if longer runs add pieces.
+        It is "" if the run is removed, " " if it equals one space, the character if it equals a shorter run, and None if longer
+        runs add pieces.
         """
         if character not in self._effects:
             run = self._inside_and_alone(character * self._run)
@@ -155,7 +156,7 @@ class Shortener:
 
 
 def _starts_of_last_words(encoding: tokenizers.Encoding) -> list[int]:
-    """Return where the last WORDS words begin; an empty list if there are fewer."""
+    """Return the offsets at which the last WORDS words begin; an empty list if there are fewer words."""
     starts: dict[int | None, int] = {}
     for word, (start, _) in zip(reversed(encoding.word_ids), reversed(encoding.offsets), strict=True):
         if word not in starts and len(starts) == WORDS:

@@ -1,4 +1,4 @@
-"""Labelled pairs of sentences for the supervised baselines: read from tables, tokenised separately or as one row."""
+"""Read labelled pairs of sentences for the supervised baselines from tables, and tokenise them separately or as one row."""
 
 import hashlib
 from collections.abc import Iterable, Sequence
@@ -31,16 +31,22 @@ class LabelledPairs(NamedTuple):
 
     @property
     def sentences(self) -> list[str]:
-        """The first sentences, then the second ones."""
+        """Return the first sentences, then the second ones."""
         return self.first + self.second
 
 
 def read_pairs(files: str, classes: tuple[str, ...] = ()) -> LabelledPairs:
-    """The pairs of .tsv, .csv or .jsonl files (.gz, .xz), .parquet files and data sets.
+    """Read the pairs of .tsv, .csv or .jsonl files (.gz, .xz), .parquet files and data sets.
 
-    The columns are sentence1, sentence2, and label or score. With `classes` the column `label` has the name or the number of a
-    class, without them `score` has a number. Rows without a label or a sentence are left out and counted. DataError for a malformed
-    row, or for more pairs than MOST_PAIRS or MOST_TEXT.
+    The columns are sentence1, sentence2, and label or score. Rows without a label or a sentence are left out and counted.
+
+    Args:
+        files: Comma-separated files and data sets.
+        classes: Names of classes: the column `label` has the name or the number of a class. Without classes, the column `score` has
+            a number.
+
+    Raises:
+        DataError: A row is malformed, or there are more pairs than MOST_PAIRS or more text than MOST_TEXT.
     """
     columns = (*SIDES, "label" if classes else "score")
     remedy = (f"labelled pairs have the columns {', '.join(columns)}",)
@@ -49,22 +55,22 @@ def read_pairs(files: str, classes: tuple[str, ...] = ()) -> LabelledPairs:
 
 
 def make_pairs(rows: Iterable[tuple[str, Sequence[Any]]], classes: tuple[str, ...], files: str) -> LabelledPairs:
-    """Pairs from rows (position for messages, (sentence, sentence, label or score)); errors as `read_pairs`."""
+    """Return pairs from rows: a position for messages, and two sentences with a label or score. Raise as `read_pairs` does."""
     first, second, labels, records, left_out, characters = [], [], [], [], 0, 0
-    for row, (where, (one, other, label)) in enumerate(rows):
-        for side, sentence in zip(SIDES, (one, other), strict=True):
+    for row, (where, (left, right, label)) in enumerate(rows):
+        for side, sentence in zip(SIDES, (left, right), strict=True):
             if not isinstance(sentence, str):
                 raise DataError(f"{where}: {side} is {type(sentence).__name__}, not text")
-        if str(label).strip() in NO_LABEL or not one.strip() or not other.strip():
+        if str(label).strip() in NO_LABEL or not left.strip() or not right.strip():
             left_out += 1
             continue
-        characters += len(one) + len(other)
+        characters += len(left) + len(right)
         if len(first) == MOST_PAIRS or characters > MOST_TEXT:
             raise DataError(
                 f"{where}: memory holds at most {MOST_PAIRS:,} labelled pairs with {MOST_TEXT:,} characters; give fewer rows"
             )
-        first.append(one.strip())
-        second.append(other.strip())
+        first.append(left.strip())
+        second.append(right.strip())
         records.append(row)
         labels.append(_class(label, classes, where) if classes else _score(label, where))
     if not first:
@@ -92,7 +98,7 @@ def _score(score: Any, where: str) -> float:
 
 
 class PairTokens:
-    """Token rows of pairs, see `examples.Examples`: two texts a row, or `joined` to one as a cross-encoder reads them."""
+    """Token rows of pairs, as `examples.Examples`: two texts in each row, or one `joined` text for a cross-encoder."""
 
     def __init__(self, pairs: LabelledPairs, tokenizer: Reader, max_seq_length: int, joined: bool = False) -> None:
         if joined:
@@ -120,16 +126,16 @@ class PairTokens:
         return len(self.line)
 
     def texts(self, rows: Int[np.ndarray, " rows"], epoch: int) -> list[list[Int[np.ndarray, " _"]]]:
-        """The int32 ids of each text of each row."""
+        """Return the int32 ids of each text of each row."""
         return [[side[row] for row in rows.tolist()] for side in self._sides]
 
     def labels(self, rows: Int[np.ndarray, " rows"], epoch: int) -> Float[np.ndarray, " rows"]:
-        """Class numbers or scores, float32."""
+        """Return class numbers or scores, float32."""
         return self._labels[rows]
 
 
 class JoinedPairs:
-    """A tokenizer of pairs: [CLS] first [SEP] second [SEP]. The longer side is cut first, as transformers does.
+    """A tokenizer of pairs: [CLS] first [SEP] second [SEP]. The longer side is cut first, as in transformers.
 
     RoBERTa separates the sides with two tokens.
     """
@@ -139,7 +145,7 @@ class JoinedPairs:
         self._between = [tokenizer.sep_id] * (2 if tokenizer.names["cls"] == "<s>" else 1)
 
     def encode(self, pairs: Sequence[tuple[str, str]], max_seq_length: int) -> tuple[list[Int[np.ndarray, " _"]], int]:
-        """int32 ids of each pair, at most `max_seq_length`, and the number of pairs that were cut."""
+        """Return the int32 ids of each pair, at most `max_seq_length`, and the number of pairs that were cut."""
         room = max_seq_length - 2 - len(self._between)
         first, second = (self._tokenizer.encode(list(side), room + 3)[0] for side in zip(*pairs, strict=True))
         rows, cut = [], 0

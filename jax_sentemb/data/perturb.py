@@ -1,8 +1,9 @@
-"""Makes sentences inconsistent or splits them in two (ConsSent, Brahma 2018, section 3), and repeats words (ESimCSE): on batches.
+"""Change batches of sentences: make them inconsistent or split them (ConsSent, Brahma 2018, section 3), or repeat words (ESimCSE).
 
 Rows are padded arrays [B, T] with lengths [B]. Random numbers are functions of the row, so a row gets the same change in any batch.
-A sentence that is too short for a change stays the same. Every other sentence becomes a different one if possible; it is not for P
-of one repeated word, and for I and R of a sentence with every word of the corpus (`Perturbed` counts these).
+A sentence that is too short for a change stays the same. Every other sentence becomes a different sentence if possible. It is
+impossible for P if the sentence repeats a single word, and for I and R if it has every word of the corpus (`Perturbed` counts
+these).
 """
 
 from typing import Any
@@ -14,33 +15,33 @@ from jax_sentemb.data.shuffle import hash64
 from jax_sentemb.data.tokens import Tokens
 
 CLASSIFIED, RANKED = ("D", "P", "I", "R"), ("N", "C")
-CANDIDATES = 8  # random words of which the first that is not in the sentence is used
-BEHIND = 2.0  # larger than any uniform number
+CANDIDATES = 8  # random words; the first of them that is not in the sentence is used
+LAST = 2.0  # a sort key after those of all uniform numbers
 IdRows = Int[np.ndarray, "rows tokens"]
 Lengths = Int[np.ndarray, " rows"]
 
 
 class Draws:
-    """Uniform numbers in [0, 1) for given rows of a corpus; pure functions of (seed, epoch, row, purpose, place)."""
+    """Uniform numbers in [0, 1) for given rows of a corpus: pure functions of (seed, epoch, row, purpose, position)."""
 
     def __init__(self, seed: int, epoch: int, rows: Int[np.ndarray, " rows"]) -> None:
         self._base = hash64(hash64(np.asarray(rows, np.uint64)) ^ hash64(np.array([seed * 2**20 + epoch], np.uint64)))
 
-    def uniform(self, purpose: int, places: int) -> Float[np.ndarray, "rows places"]:
-        """`places` numbers a row, float64; another `purpose` gives independent numbers."""
-        counter = np.arange(purpose << 32, (purpose << 32) + places, dtype=np.uint64)
+    def uniform(self, purpose: int, count: int) -> Float[np.ndarray, "rows count"]:
+        """Return `count` numbers for each row, float64. Numbers for different purposes are independent."""
+        counter = np.arange(purpose << 32, (purpose << 32) + count, dtype=np.uint64)
         return (hash64(self._base[:, None] ^ hash64(counter)) >> np.uint64(11)) * 2.0**-53
 
 
-def _chosen(lengths: np.ndarray, width: int, k: int, draws: Draws) -> np.ndarray:
-    """Bool [B, width]: k random places of each sentence, none in a sentence of k words or fewer."""
-    keys = np.where(np.arange(width) < lengths[:, None], draws.uniform(1, width), BEHIND)
+def _choose(lengths: np.ndarray, width: int, k: int, draws: Draws) -> np.ndarray:
+    """Choose k random positions of each sentence, none in a sentence of k words or fewer; bool [B, width]."""
+    keys = np.where(np.arange(width) < lengths[:, None], draws.uniform(1, width), LAST)
     rank = keys.argsort(axis=1).argsort(axis=1)
     return (rank < k) & (lengths > k)[:, None]
 
 
 def _compress(tokens: np.ndarray, keep: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Moves the kept tokens of each row to its start; returns the rows and the numbers of kept tokens."""
+    """Move the tokens to keep of each row to its start, and return the rows and the numbers of these tokens."""
     order = (~keep).argsort(axis=1, kind="stable")
     lengths = keep.sum(axis=1)
     moved = np.take_along_axis(tokens, order, axis=1)
@@ -48,64 +49,64 @@ def _compress(tokens: np.ndarray, keep: np.ndarray) -> tuple[np.ndarray, np.ndar
 
 
 def delete(tokens: IdRows, lengths: Lengths, k: int, draws: Draws) -> tuple[IdRows, Lengths]:
-    """D(k): deletes k random tokens."""
+    """Delete k random tokens: D(k)."""
     real = np.arange(tokens.shape[1]) < lengths[:, None]
-    return _compress(tokens, real & ~_chosen(lengths, tokens.shape[1], k, draws))
+    return _compress(tokens, real & ~_choose(lengths, tokens.shape[1], k, draws))
 
 
 def _inner(tokens: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Bool [B, T]: the tokens other than the first and the last of each row."""
-    place = np.arange(tokens.shape[1])
-    return (place > 0) & (place < (lengths - 1)[:, None])
+    """Return where the tokens other than the first and the last of each row are, bool [B, T]."""
+    position = np.arange(tokens.shape[1])
+    return (position > 0) & (position < (lengths - 1)[:, None])
 
 
 def delete_share(tokens: IdRows, lengths: Lengths, rate: float, draws: Draws) -> tuple[IdRows, Lengths]:
     """Delete each token with probability `rate`, never the first and the last of a row, nor all between them (TSDAE)."""
-    place, inner = np.arange(tokens.shape[1]), _inner(tokens, lengths)
+    position, inner = np.arange(tokens.shape[1]), _inner(tokens, lengths)
     draw = np.where(inner, draws.uniform(1, tokens.shape[1]), -1.0)
-    largest = draw.max(axis=1, keepdims=True)  # this token stays, also where all are drawn for deletion
-    return _compress(tokens, (place < lengths[:, None]) & (~inner | (draw >= rate) | (draw == largest)))
+    largest = draw.max(axis=1, keepdims=True)  # this token stays, even if all are drawn for deletion
+    return _compress(tokens, (position < lengths[:, None]) & (~inner | (draw >= rate) | (draw == largest)))
 
 
 def permute(tokens: IdRows, lengths: Lengths, k: int, draws: Draws) -> tuple[IdRows, Lengths]:
-    """P(k): permutes the words at k random places, so that the sentence becomes a different one.
+    """Permute the words at k random positions, so that the sentence becomes a different one: P(k).
 
     A permutation that changes nothing (the identity, or one of equal words) is drawn again.
     """
-    chosen = _chosen(lengths, tokens.shape[1], k, draws)
+    chosen = _choose(lengths, tokens.shape[1], k, draws)
     rows, changed = np.flatnonzero(chosen.any(axis=1)), tokens.copy()
-    places = _places_of_two_words(tokens, lengths, rows, np.nonzero(chosen[rows])[1].reshape(-1, k), draws)
-    words = np.take_along_axis(tokens[rows], places, axis=1)
+    positions = _with_two_words(tokens, lengths, rows, np.nonzero(chosen[rows])[1].reshape(-1, k), draws)
+    words = np.take_along_axis(tokens[rows], positions, axis=1)
     orders = draws.uniform(2, k * CANDIDATES)[rows].reshape(-1, CANDIDATES, k).argsort(axis=2)
-    tried = words[np.arange(len(rows))[:, None, None], orders]
-    changes = (tried != words[:, None]).any(axis=2)
-    first = tried[np.arange(len(rows)), changes.argmax(axis=1)]
-    turned = np.roll(words, 1, axis=1)  # differs from `words` if two of the words differ
-    changed[rows[:, None], places] = np.where(changes.any(axis=1)[:, None], first, turned)
+    candidates = words[np.arange(len(rows))[:, None, None], orders]
+    changes = (candidates != words[:, None]).any(axis=2)
+    first = candidates[np.arange(len(rows)), changes.argmax(axis=1)]
+    rolled = np.roll(words, 1, axis=1)  # differs from `words` if two of the words differ
+    changed[rows[:, None], positions] = np.where(changes.any(axis=1)[:, None], first, rolled)
     return changed, lengths
 
 
-def _places_of_two_words(tokens: np.ndarray, lengths: np.ndarray, rows: np.ndarray, places: np.ndarray, draws: Draws) -> np.ndarray:
-    """The places [R, k]. If all of a row have the same word, the last moves to a random place with another word, if any."""
-    words = np.take_along_axis(tokens[rows], places, axis=1)
-    real = np.arange(tokens.shape[1]) < lengths[rows][:, None]
-    others = real & (tokens[rows] != words[:, :1])
-    which = (draws.uniform(4, 1)[rows, 0] * others.sum(axis=1)).astype(int)
-    other = (others.cumsum(axis=1) > which[:, None]).argmax(axis=1)
-    moves = (words == words[:, :1]).all(axis=1) & others.any(axis=1)
-    return np.concatenate([places[:, :-1], np.where(moves, other, places[:, -1])[:, None]], axis=1)
+def _with_two_words(tokens: np.ndarray, lengths: np.ndarray, rows: np.ndarray, positions: np.ndarray, draws: Draws) -> np.ndarray:
+    """Return the positions [R, k]. If they all have the same word, the last one moves to a random position of another word."""
+    words = np.take_along_axis(tokens[rows], positions, axis=1)
+    is_real = np.arange(tokens.shape[1]) < lengths[rows][:, None]
+    differs = is_real & (tokens[rows] != words[:, :1])
+    drawn = (draws.uniform(4, 1)[rows, 0] * differs.sum(axis=1)).astype(int)
+    new_position = (differs.cumsum(axis=1) > drawn[:, None]).argmax(axis=1)
+    moves = (words == words[:, :1]).all(axis=1) & differs.any(axis=1)
+    return np.concatenate([positions[:, :-1], np.where(moves, new_position, positions[:, -1])[:, None]], axis=1)
 
 
 def insert(
     tokens: IdRows, lengths: Lengths, k: int, draws: Draws, share: Float[np.ndarray, " vocab"]
 ) -> tuple[Int[np.ndarray, "rows longer"], Lengths]:
-    """I(k): inserts k random words that are not in the sentence at random places between its tokens.
+    """Insert k random words that are not in the sentence at random positions between its tokens: I(k).
 
-    share: cumulative word frequencies, ending at 1.
+    `share` has the cumulative word frequencies, which end at 1.
     """
     longer = lengths + np.where(lengths > k, k, 0)
     width = tokens.shape[1] + k
-    keys = np.where(np.arange(width) < longer[:, None], draws.uniform(1, width), BEHIND)
+    keys = np.where(np.arange(width) < longer[:, None], draws.uniform(1, width), LAST)
     new = (keys.argsort(axis=1).argsort(axis=1) < k) & (lengths > k)[:, None]
     old = (np.arange(width) < longer[:, None]) & ~new
     result = np.zeros((len(tokens), width), tokens.dtype)
@@ -115,28 +116,28 @@ def insert(
 
 
 def replace(tokens: IdRows, lengths: Lengths, k: int, draws: Draws, share: Float[np.ndarray, " vocab"]) -> tuple[IdRows, Lengths]:
-    """R(k): replaces k random tokens by random words that are not in the sentence; `share` as for `insert`."""
-    chosen = _chosen(lengths, tokens.shape[1], k, draws)
+    """Replace k random tokens by random words that are not in the sentence: R(k). `share` is as in `insert`."""
+    chosen = _choose(lengths, tokens.shape[1], k, draws)
     changed = tokens.copy()
     changed[chosen] = _other_words(tokens, lengths, k, draws, share)[lengths > k].reshape(-1)
     return changed, lengths
 
 
 def most_repeated(lengths: Any, rate: float) -> Any:
-    """The largest number of tokens that `repeat` adds to rows of these lengths: max(2, rate * n) of n words, at most n."""
+    """Return the largest number of tokens that `repeat` adds to rows of these lengths: max(2, rate * n) for n words, at most n."""
     words = np.maximum(np.asarray(lengths) - 2, 0)
     return np.minimum(np.maximum(2, (rate * words).astype(int)), words)
 
 
 def repeat(tokens: IdRows, lengths: Lengths, rate: float, draws: Draws) -> tuple[Int[np.ndarray, "rows longer"], Lengths]:
-    """Repeats random tokens behind themselves, never the first and the last token of a row (word repetition of ESimCSE).
+    """Repeat random tokens, but never the first and the last token of a row (word repetition of ESimCSE, Wu et al. 2022).
 
-    Their number is uniform in 0 .. `most_repeated` (Wu et al. 2022).
+    The number of repeated tokens is uniform in 0 .. `most_repeated`. A repetition follows its token.
     """
-    place = np.arange(tokens.shape[1])
+    position = np.arange(tokens.shape[1])
     count = (draws.uniform(2, 1)[:, 0] * (most_repeated(lengths, rate) + 1)).astype(int)
-    rank = np.where(_inner(tokens, lengths), draws.uniform(1, tokens.shape[1]), BEHIND).argsort(axis=1).argsort(axis=1)
-    times = (place < lengths[:, None]).astype(int) + (rank < count[:, None])
+    rank = np.where(_inner(tokens, lengths), draws.uniform(1, tokens.shape[1]), LAST).argsort(axis=1).argsort(axis=1)
+    times = (position < lengths[:, None]).astype(int) + (rank < count[:, None])
     longer = times.sum(axis=1)
     result = np.zeros((len(tokens), int(longer.max(initial=0))), tokens.dtype)
     result[np.arange(result.shape[1]) < longer[:, None]] = np.repeat(tokens.reshape(-1), times.reshape(-1))
@@ -144,7 +145,7 @@ def repeat(tokens: IdRows, lengths: Lengths, rate: float, draws: Draws) -> tuple
 
 
 def split_randomly(tokens: IdRows, lengths: Lengths, draws: Draws) -> list[tuple[IdRows, Lengths]]:
-    """N: assigns each token to one of two parts, with probability 1/2 each. No part is empty if there are two tokens or more."""
+    """Assign each token to one of two parts, with probability 1/2 each: N. No part is empty if there are two tokens or more."""
     real = np.arange(tokens.shape[1]) < lengths[:, None]
     first = draws.uniform(1, tokens.shape[1]) < 0.5
     first[:, 0] = np.where((first | ~real).all(axis=1), False, first[:, 0])
@@ -153,16 +154,19 @@ def split_randomly(tokens: IdRows, lengths: Lengths, draws: Draws) -> list[tuple
 
 
 def split_at(tokens: IdRows, lengths: Lengths, draws: Draws) -> list[tuple[IdRows, Lengths]]:
-    """C: cuts before token i, uniform in 2..n-1 counted from 1, so the second part has two tokens or more (of three or more)."""
+    """Cut before token i: C. The number i is uniform in 2 .. n-1, counted from 1.
+
+    So the second part of a sentence of three tokens or more has two tokens or more.
+    """
     choices = np.maximum(lengths - 2, 1)
     cut = 1 + (draws.uniform(1, 1)[:, 0] * choices).astype(int)
-    place = np.arange(tokens.shape[1])
-    real = place < lengths[:, None]
-    return [_compress(tokens, real & (place < cut[:, None])), _compress(tokens, real & (place >= cut[:, None]))]
+    position = np.arange(tokens.shape[1])
+    is_real = position < lengths[:, None]
+    return [_compress(tokens, is_real & (position < cut[:, None])), _compress(tokens, is_real & (position >= cut[:, None]))]
 
 
-def unchangeable(tokens: Tokens, task: str, k: int, share: Float[np.ndarray, " vocab"]) -> Int[np.ndarray, " found"]:
-    """The rows of more than k words that P(k), I(k) or R(k) cannot make a different sentence; int64, sorted."""
+def unchangeable(tokens: Tokens, task: str, k: int, share: Float[np.ndarray, " vocab"]) -> Int[np.ndarray, " rows"]:
+    """Return the rows of more than k words that P(k), I(k) or R(k) cannot make a different sentence; int64, sorted."""
     if task == "P":
         rows = tokens.rows_of_one_word()
         return rows[tokens.lengths[rows] > k]
@@ -174,19 +178,19 @@ def unchangeable(tokens: Tokens, task: str, k: int, share: Float[np.ndarray, " v
 
 
 def _other_words(tokens: np.ndarray, lengths: np.ndarray, k: int, draws: Draws, share: np.ndarray) -> np.ndarray:
-    """int [B, k]: random words that are not in their sentence, if any exist. `share` [V]: cumulative frequencies ending at 1."""
-    place = draws.uniform(3, k * CANDIDATES)
-    drawn = np.minimum(np.searchsorted(share, place, side="right"), len(share) - 1).reshape(len(tokens), k, CANDIDATES)
-    real = np.arange(tokens.shape[1]) < lengths[:, None]
-    there = ((drawn[..., None] == tokens[:, None, None, :]) & real[:, None, None, :]).any(axis=-1)
-    words = np.take_along_axis(drawn, there.argmin(axis=-1)[..., None], axis=-1)[..., 0]
-    for row in np.flatnonzero(there.all(axis=-1).any(axis=-1)):  # rare: every candidate is in the sentence
-        rest = np.diff(share, prepend=0.0)
-        rest[tokens[row, : lengths[row]]] = 0.0
-        if rest.any():
-            total = rest.cumsum()
+    """Return random words that are not in their sentence, if any exist; int [B, k]. `share` is as in `insert`."""
+    numbers = draws.uniform(3, k * CANDIDATES)
+    drawn = np.minimum(np.searchsorted(share, numbers, side="right"), len(share) - 1).reshape(len(tokens), k, CANDIDATES)
+    is_real = np.arange(tokens.shape[1]) < lengths[:, None]
+    occurs = ((drawn[..., None] == tokens[:, None, None, :]) & is_real[:, None, None, :]).any(axis=-1)
+    words = np.take_along_axis(drawn, occurs.argmin(axis=-1)[..., None], axis=-1)[..., 0]
+    for row in np.flatnonzero(occurs.all(axis=-1).any(axis=-1)):  # rare: every candidate is in the sentence
+        frequencies = np.diff(share, prepend=0.0)
+        frequencies[tokens[row, : lengths[row]]] = 0.0
+        if frequencies.any():
+            total = frequencies.cumsum()
             exact = np.searchsorted(total, draws.uniform(5, k)[row] * total[-1], side="right")
-            words[row] = np.where(there[row].all(axis=-1), np.minimum(exact, np.flatnonzero(rest)[-1]), words[row])
+            words[row] = np.where(occurs[row].all(axis=-1), np.minimum(exact, np.flatnonzero(frequencies)[-1]), words[row])
     return words
 
 

@@ -1,4 +1,4 @@
-"""A cache from words to their word pieces. Most words of a text have occurred before, and a lookup is several times faster."""
+"""Cache the word pieces of words. Most words of a text have occurred before, and a lookup is several times faster."""
 
 import threading
 from itertools import chain
@@ -10,27 +10,27 @@ from jaxtyping import Int
 
 from jax_sentemb.data.tokenizer_checks import damage
 
-REMEMBERED = 1 << 19  # words whose pieces are kept: about 100 MB
-WORDS_A_TEXT = 64  # new words that are tokenised as one text
+MAX_WORDS = 1 << 19  # words in the cache, which take about 100 MB
+WORDS_PER_TEXT = 64  # new words that are tokenised as one text
 
 
 class PieceCache:
     """The pieces of words that occurred before. A word is the text between two spaces, punctuation included.
 
-    Only for tokenizers that are `separable`. Threads may share it.
+    It works only for tokenizers that are `separable`. Threads may share an instance.
     """
 
     def __init__(self, inner: tokenizers.Tokenizer) -> None:
         self._inner = inner
-        self._lock = threading.Lock()  # held while words are numbered and new ones tokenised
+        self._lock = threading.Lock()  # held while words are numbered and new words are tokenised
         self._clear()
 
     def pieces(self, texts: list[str]) -> tuple[Int[np.ndarray, " pieces"], Int[np.ndarray, " texts"]]:
-        """int32 ids of all texts, concatenated, without [CLS] and [SEP]; and int64, the number of pieces of each text."""
+        """Return the ids of all texts, concatenated, without [CLS] and [SEP] (int32), and the number of pieces of each (int64)."""
         lines = [text.split(" ") for text in texts]
         with self._lock:
-            interrupted = len(self._numbers) != len(self._starts)  # a call that ended early left words without pieces
-            if interrupted or len(self._numbers) > REMEMBERED:
+            interrupted = len(self._numbers) != len(self._starts)  # an interrupted call left words without pieces
+            if interrupted or len(self._numbers) > MAX_WORDS:
                 self._clear()
             number = np.fromiter(map(self._numbers.__getitem__, chain.from_iterable(lines)), np.int64)
             self._tokenize_new()
@@ -45,16 +45,16 @@ class PieceCache:
         self._ids, self._starts, self._counts = np.zeros(0, np.int32), np.zeros(0, np.int64), np.zeros(0, np.int64)
 
     def _tokenize_new(self) -> None:
-        """Tokenises the new words, many in one text: one by one they take three times as long."""
+        """Tokenise the new words, many in one text. One by one, they would take three times as long."""
         new, self._numbers.new = self._numbers.new, []
-        texts = [" ".join(new[start : start + WORDS_A_TEXT]) for start in range(0, len(new), WORDS_A_TEXT)]
+        texts = [" ".join(new[start : start + WORDS_PER_TEXT]) for start in range(0, len(new), WORDS_PER_TEXT)]
         with damage("the tokenizer"):
             encodings = self._inner.encode_batch(texts, add_special_tokens=False)
-        # Offsets of each piece and of each word in all texts, joined with a space: a piece belongs to the last word before it.
+        # Offsets of each piece and of each word in all texts, joined with a space. A piece belongs to the last word before it.
         bases = np.cumsum([0, *(len(text) + 1 for text in texts)])
-        places = [base + start for base, encoding in zip(bases.tolist(), encodings, strict=False) for start, _ in encoding.offsets]
+        offsets = [base + start for base, encoding in zip(bases.tolist(), encodings, strict=False) for start, _ in encoding.offsets]
         word_ends = np.cumsum([len(word) + 1 for word in new], dtype=np.int64)
-        counts = np.bincount(np.searchsorted(word_ends, places, side="right"), minlength=len(new))
+        counts = np.bincount(np.searchsorted(word_ends, offsets, side="right"), minlength=len(new))
         ids = np.fromiter(chain.from_iterable(encoding.ids for encoding in encodings), np.int32)
         starts = np.concatenate([self._starts, len(self._ids) + np.cumsum(counts) - counts])
         self._ids, self._counts = np.concatenate([self._ids, ids]), np.concatenate([self._counts, counts])
@@ -62,7 +62,7 @@ class PieceCache:
 
 
 class _WordNumbers(dict[str, int]):
-    """Word -> its number. An unknown word receives the next number and is appended to `new`."""
+    """The numbers of words. A new word gets the next number and is appended to `new`."""
 
     def __init__(self) -> None:
         self.new: list[str] = []
@@ -74,15 +74,16 @@ class _WordNumbers(dict[str, int]):
 
 
 def separable(state: dict[str, Any]) -> bool:
-    """Whether the pieces of a text are the pieces of its parts between spaces, as with BERT's rules, which never cross a space.
+    """Return whether the pieces of a text are the pieces of its parts between spaces. BERT's rules never cross a space.
 
-    `state`: the tokenizer as its library writes it to tokenizer.json.
+    Args:
+        state: The tokenizer as its library writes it to tokenizer.json.
     """
-    kinds = [(state[part] or {}).get("type") for part in ("normalizer", "pre_tokenizer", "model")]
-    return kinds == ["BertNormalizer", "BertPreTokenizer", "WordPiece"] and all(token["special"] for token in state["added_tokens"])
+    types = [(state[part] or {}).get("type") for part in ("normalizer", "pre_tokenizer", "model")]
+    return types == ["BertNormalizer", "BertPreTokenizer", "WordPiece"] and all(token["special"] for token in state["added_tokens"])
 
 
 def positions_within(counts: Int[np.ndarray, " groups"]) -> Int[np.ndarray, " items"]:
-    """0 .. count - 1 for each of `counts`, concatenated."""
+    """Return 0 .. count - 1 for each of `counts`, concatenated."""
     ends = np.cumsum(counts)
     return np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - counts, counts)

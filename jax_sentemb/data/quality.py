@@ -1,4 +1,4 @@
-"""Suspicious characters and length statistics of a corpus."""
+"""Find suspicious characters in a corpus and measure the lengths of its sentences."""
 
 import re
 from collections.abc import Sequence
@@ -11,8 +11,8 @@ from jax_sentemb.data.sentences import Sentences
 from jax_sentemb.data.workers import Reader, texts_in_parts
 
 SAMPLE = 50_000  # sentences whose lengths are measured
-CHUNK = 1000
-LONG = 1 << 16  # bytes of a line that is hardly a sentence
+CHUNK = 1000  # sentences that are tokenised at once
+LONG = 1 << 16  # bytes; a longer line is hardly a sentence
 OVERLONG = f"longer than {LONG} bytes"
 
 # UTF-8 that was decoded as Latin-1 or Windows-1252: an accented letter, a curly quote, Cyrillic, an emoji, a byte order mark.
@@ -26,54 +26,54 @@ _MOJIBAKE = (
 _HTML = r"</?[A-Za-z][\w:-]*(?:\s[^<>]*)?/?>|&(?:[A-Za-z]{2,8}|#\d{2,7}|#x[\da-fA-F]{2,6});"
 _OTHER_WORD = "it makes a word a different word: delete it"
 # Name -> pattern and advice.
-ODD = {
+SUSPICIOUS = {
     "NUL": ("\0", "text files do not contain it: check that this is a text file"),
     "control character": ("[\x01-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029]", "delete it, for instance with tr -d"),
-    "lone carriage return": ("\r", "it does not end a line: replace it by a line feed where a line ends"),
+    "lone carriage return": ("\r", "it does not end a line: replace it by a line feed if a line should end there"),
     "replacement character U+FFFD": ("\ufffd", "text was lost when the file was converted: convert the original again"),
     "byte order mark inside": ("\ufeff", "files were joined without removing their byte order marks: delete it"),
     "zero-width character": (
         "[\u00ad\u200b-\u200d\u2060]",
-        f"{_OTHER_WORD} (but keep U+200C and U+200D where the script needs them)",
+        f"{_OTHER_WORD} (but keep U+200C and U+200D if the script needs them)",
     ),
     "direction mark": ("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]", _OTHER_WORD),
     "mojibake": (_MOJIBAKE, "UTF-8 was decoded as Latin-1: repair it, for instance with the package ftfy"),
     "HTML tag or entity": (_HTML, "extract the text"),
-    OVERLONG: ("(?!)", "only its first tokens are read: write one sentence a line"),
+    OVERLONG: ("(?!)", "only its first tokens are read: write one sentence on each line"),
 }
-_PATTERNS = {name: re.compile(pattern) for name, (pattern, _) in ODD.items()}
-_ANY = re.compile("|".join(f"(?:{pattern})" for pattern, _ in ODD.values()))
+_PATTERNS = {name: re.compile(pattern) for name, (pattern, _) in SUSPICIOUS.items()}
+_ANY = re.compile("|".join(f"(?:{pattern})" for pattern, _ in SUSPICIOUS.values()))
 
 
-class Found(NamedTuple):
-    """The number of sentences with a kind of suspicious character, and the first of them, from 0."""
+class Occurrences(NamedTuple):
+    """The number of sentences with a suspicious character, and the number of the first of them, from 0."""
 
     sentences: int
     first: int
 
 
-def odd_sentences(sentences: Sentences) -> dict[str, Found]:
-    """The kinds of ODD that occur in the corpus."""
-    found: dict[str, Found] = {}
+def find_suspicious(sentences: Sentences) -> dict[str, Occurrences]:
+    """Return the entries of SUSPICIOUS that occur in the corpus."""
+    occurrences: dict[str, Occurrences] = {}
 
-    def note(name: str, number: int) -> None:
-        known = found.get(name, Found(0, number))
-        found[name] = Found(known.sentences + 1, known.first)
+    def count(name: str, number: int) -> None:
+        earlier = occurrences.get(name, Occurrences(0, number))
+        occurrences[name] = Occurrences(earlier.sentences + 1, earlier.first)
 
     for number, text in enumerate(sentences):
         if len(text) > LONG // 4 and len(text.encode()) > LONG:
-            note(OVERLONG, number)
+            count(OVERLONG, number)
         if text.isascii() and text.isprintable() and "<" not in text and "&" not in text:
             continue
         if _ANY.search(text):
             for name, pattern in _PATTERNS.items():
                 if pattern.search(text):
-                    note(name, number)
-    return found
+                    count(name, number)
+    return occurrences
 
 
 def token_lengths(sentences: Sentences, tokenizer: Reader, longest: int) -> Int[np.ndarray, " sample"]:
-    """Numbers of tokens of up to SAMPLE evenly spaced sentences; int64, sorted.
+    """Return the numbers of tokens of up to SAMPLE evenly spaced sentences; int64, sorted.
 
     Special tokens are included. Sentences are cut after `longest` tokens.
     """
@@ -88,6 +88,6 @@ def token_lengths(sentences: Sentences, tokenizer: Reader, longest: int) -> Int[
 
 
 def histogram(lengths: Int[np.ndarray, " sample"], edges: Sequence[int]) -> dict[int, int]:
-    """Edge -> number of lengths that are greater than the previous edge and not greater than this one."""
+    """Return for each edge the number of lengths that are greater than the previous edge and at most this edge."""
     counts = np.bincount(np.searchsorted(edges, lengths), minlength=len(edges))
     return dict(zip(edges, counts.tolist(), strict=True))

@@ -1,7 +1,7 @@
-"""The records of a corpus: lines of text files, and rows of tables and data sets, with their ids.
+"""Read the records of a corpus by number: lines of text files, and rows of tables and data sets, with their ids.
 
-Row numbers begin at 0 and count all records of all files, also those without text. In a table, a blank line between two rows is no
-record.
+Row numbers begin at 0 and count all records of all files, even those without text. A blank line between two rows of a table is not
+a record.
 """
 
 import bisect
@@ -21,16 +21,16 @@ from jax_sentemb.errors import ConfigError, Setting
 from jax_sentemb.files import fingerprint
 from jax_sentemb.provenance import Source
 
-NAMED = 5  # rows without text that are named in a note
-AT_ONCE = 1 << 20  # lines
+MAX_LISTED = 5  # rows without text that a note names
+CHUNK = 1 << 20  # lines that are searched at once
 
 
 class Record(NamedTuple):
-    """Which record a text belongs to."""
+    """The record that a text belongs to."""
 
     row: int
-    column: str | None = None  # of several columns that are texts of their own
-    id: Any = None  # None: it has none
+    column: str | None = None  # set if a record has several texts
+    id: Any = None  # None if the record has no id
 
 
 class Records:
@@ -40,11 +40,11 @@ class Records:
     """
 
     def __init__(self, sentences: Sentences, files: Sequence[PlainText], columns: Columns, cache: Path) -> None:
-        """`files` are those of the sentences."""
+        """Open the records of `files`, whose texts are `sentences`."""
         if len({file.per_record for file in files}) > 1:
             raise ConfigError(
                 Setting("data.column", ",".join(columns.names)),
-                ": some files have several texts in a record and some have one; read them apart, or set ",
+                ": some files have several texts in a record and others have one; read them separately, or set ",
                 Setting("data.join"),
             )
         per_record = files[0].per_record
@@ -55,51 +55,51 @@ class Records:
 
     @property
     def count(self) -> int:
-        """The number of records."""
+        """Return the number of records."""
         return self._first[-1]
 
     @property
     def texts(self) -> "AllTexts":
-        """The texts of all records, "" where a record has none."""
+        """Return the texts of all records, "" for a record without text."""
         return AllTexts(self.sentences)
 
     @functools.cached_property
     def empty_texts(self) -> Int[np.ndarray, " n"]:
-        """The numbers of the empty texts, int64."""
+        """Return the numbers of the empty texts, int64."""
         return np.fromiter(blank_texts(self.sentences), np.int64)
 
     @property
     def source(self) -> Source | None:
-        """What tells the same texts with other ids or columns apart; None if the records have neither."""
+        """Return the source that distinguishes equal texts with other ids or columns; None if the records have neither."""
         if self.ids is None and not self.columns:
             return None
         ids = [self.ids and self.ids.fingerprint, [path is not None for path in self._id_files], self._first]
         return Source("the corpus", fingerprint({"columns": list(self.columns), "ids": ids}))
 
     @property
-    def are_rows(self) -> bool:
-        """Whether record i is simply text i, with text and without an id."""
+    def are_plain(self) -> bool:
+        """Return whether every record i is text i, without an id and not empty."""
         return self.source is None and not self.sentences.report["blank"]
 
     @property
     def has_ids(self) -> bool:
-        """Whether some records have ids."""
+        """Return whether some records have ids."""
         return self.ids is not None
 
     @functools.cached_property
     def ids(self) -> Sentences | None:
-        """The ids of the records of all files that have ids, as JSON; None if no file has them."""
+        """Return the ids of the records of all files that have ids, as JSON; None if no file has ids."""
         paths = [path for path in self._id_files if path]
         return Sentences(paths, self._cache) if paths else None
 
     @functools.cached_property
     def _first_id(self) -> list[int]:
-        """For each file, the number of ids in the files before it."""
+        """Return for each file the number of ids in the files before it."""
         counts = np.diff(self._first) * [path is not None for path in self._id_files]
         return [0, *itertools.accumulate(counts.tolist())]
 
     def id_of(self, row: int) -> Any:
-        """Return the id of a record, None if it has none."""
+        """Return the id of a record, None without an id."""
         file = bisect.bisect_right(self._first, row) - 1
         if self.ids is None or self._id_files[file] is None:
             return None
@@ -110,37 +110,37 @@ class Records:
         row, column = divmod(text, self._per_record)
         return Record(row, self.columns[column] if self.columns else None, self.id_of(row))
 
-    def place(self, sentence: int) -> tuple[int, int]:
-        """Return the number of the file of a sentence and its record within this file, both from 0."""
+    def file_and_row(self, sentence: int) -> tuple[int, int]:
+        """Return the number of the file of a sentence, and the number of its record in this file, both from 0."""
         row = int(self.sentences.lines[sentence]) // self._per_record
         file = bisect.bisect_right(self._first, row) - 1
         return file, row - self._first[file]
 
-    def note_on_blank(self) -> str:
-        """Return how many records have no text, and which; "" if all have text."""
+    def describe_blank(self) -> str:
+        """Return how many records have no text, and which they are; "" if all have text."""
         blank, total = self.sentences.report["blank"], self.sentences.report["lines"]
         if not blank:
             return ""
-        texts = list(itertools.islice(blank_texts(self.sentences), NAMED))
+        texts = list(itertools.islice(blank_texts(self.sentences), MAX_LISTED))
         rows = dict.fromkeys(str(text // self._per_record) for text in texts)
-        what = f"{blank:,} of {total:,} texts are empty" if self.columns else f"{blank:,} of {total:,} records have no text"
-        return f"{what} (rows {', '.join(rows)}{', ...' if blank > len(texts) else ''})"
+        summary = f"{blank:,} of {total:,} texts are empty" if self.columns else f"{blank:,} of {total:,} records have no text"
+        return f"{summary} (rows {', '.join(rows)}{', ...' if blank > len(texts) else ''})"
 
 
 def blank_texts(sentences: Sentences) -> Iterator[int]:
     """Yield the numbers of the lines without text, counted through all files."""
-    following = 0
-    for start in range(0, len(sentences), AT_ONCE):
-        lines = np.asarray(sentences.lines[start : start + AT_ONCE])
-        before = np.append(following - 1, lines[:-1])
-        for place in np.flatnonzero(lines - before > 1).tolist():
-            yield from range(int(before[place]) + 1, int(lines[place]))
-        following = int(lines[-1]) + 1
-    yield from range(following, sentences.report["lines"])
+    next_line = 0
+    for start in range(0, len(sentences), CHUNK):
+        lines = np.asarray(sentences.lines[start : start + CHUNK])
+        previous = np.append(next_line - 1, lines[:-1])
+        for index in np.flatnonzero(lines - previous > 1).tolist():
+            yield from range(int(previous[index]) + 1, int(lines[index]))
+        next_line = int(lines[-1]) + 1
+    yield from range(next_line, sentences.report["lines"])
 
 
 class AllTexts:
-    """The texts of all records by number, "" where a record has none."""
+    """The texts of all records by number, "" for a record without text."""
 
     def __init__(self, sentences: Sentences) -> None:
         self._sentences, self._lines = sentences, sentences.lines
@@ -149,5 +149,5 @@ class AllTexts:
         return self._sentences.report["lines"]
 
     def __getitem__(self, number: int) -> str:
-        place = int(np.searchsorted(self._lines, number))
-        return self._sentences[place] if place < len(self._lines) and self._lines[place] == number else ""
+        index = int(np.searchsorted(self._lines, number))
+        return self._sentences[index] if index < len(self._lines) and self._lines[index] == number else ""

@@ -1,4 +1,4 @@
-"""Pseudo-random permutations of any size, of which each entry can be computed alone."""
+"""Compute pseudo-random permutations of any size, each entry independently of the others."""
 
 import math
 
@@ -11,7 +11,7 @@ ROUNDS = 6
 
 
 def hash64(values: UInt64[np.ndarray, "*shape"]) -> UInt64[np.ndarray, "*shape"]:
-    """A pseudo-random bijection of uint64: the step and the finaliser of splitmix64."""
+    """Apply a pseudo-random bijection of uint64: the step and the finaliser of splitmix64."""
     with np.errstate(over="ignore"):
         values = values + np.uint64(0x9E3779B97F4A7C15)
         values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -20,11 +20,11 @@ def hash64(values: UInt64[np.ndarray, "*shape"]) -> UInt64[np.ndarray, "*shape"]
 
 
 def permuted(positions: Int[np.ndarray, " positions"], count: int, key: tuple[int, int]) -> Int[np.ndarray, " positions"]:
-    """The entries at `positions` of the permutation of 0 .. count - 1 that `key` determines; int64.
+    """Return the entries at `positions` of the permutation of 0 .. count - 1 that `key` determines; int64.
 
-    It is a Feistel network over pairs (left, right) with left < a, right < b and a b slightly above `count`. It adds modulo a and b
-    instead of using exclusive or, so that few results are `count` or more. Those pass the network again until they are below
-    (Black and Rogaway 2002). Memory is proportional to the positions.
+    The permutation is a Feistel network over pairs (left, right) with left < a, right < b and a * b slightly above `count`. It adds
+    modulo a and b instead of using exclusive or, so few results are `count` or more. Those pass through the network again until
+    they are below `count` (Black and Rogaway 2002). Memory is proportional to the number of positions.
     """
     # Philox is counter-based and gives the same numbers on every platform.
     keys = np.random.Generator(np.random.Philox(key=list(key))).integers(2**64, size=ROUNDS, dtype=np.uint64)
@@ -34,11 +34,11 @@ def permuted(positions: Int[np.ndarray, " positions"], count: int, key: tuple[in
     def network(values: np.ndarray) -> np.ndarray:
         pair = [values // sides[1], values % sides[1]]
         for number in range(ROUNDS):
-            changed = number % 2
-            pair[changed] = (pair[changed] + hash64(pair[1 - changed] ^ keys[number]) % sides[changed]) % sides[changed]
+            side = number % 2
+            pair[side] = (pair[side] + hash64(pair[1 - side] ^ keys[number]) % sides[side]) % sides[side]
         return pair[0] * sides[1] + pair[1]
 
     values = network(np.asarray(positions, np.uint64))
-    while len(outside := np.flatnonzero(values >= count)):
-        values[outside] = network(values[outside])
+    while len(too_large := np.flatnonzero(values >= count)):
+        values[too_large] = network(values[too_large])
     return values.astype(np.int64)

@@ -1,8 +1,8 @@
-"""Generates English sentences and pairs with known semantic similarity, from a small grammar.
+"""Generate English sentences and pairs with known semantic similarity, from a small grammar.
 
 A sentence describes a scene: who did what to which thing, where, when and how. The gold score of a pair compares the two scenes,
-not the words. Word overlap predicts it poorly: a concept has several names (bread, loaf, baguette), a scene has several word
-orders, half of the pairs do not repeat a name, and the same phrases ("according to the report") introduce related and unrelated
+not the words. Word overlap predicts it poorly. A concept has several names (bread, loaf, baguette), a scene has several word
+orders, and half of the pairs do not repeat a name. The same phrases ("according to the report") introduce related and unrelated
 scenes. From the text alone, an encoder can learn which words occur together, as in natural text.
 """
 
@@ -112,7 +112,7 @@ def _concepts(text: str, domain: int = -1, activity: int = -1) -> tuple[Concept,
 
 
 def _activities() -> list[list[dict[str, tuple[Concept, ...]]]]:
-    """For each domain and activity: role -> its concepts."""
+    """Return the concepts of each role, for each domain and activity."""
     roles = ("agent", "action", "object", "place")
     return [
         [
@@ -131,11 +131,11 @@ def _pick(random: np.random.Generator, choices: Sequence[Choice]) -> Choice:
 
 
 def _scene(random: np.random.Generator, domain: int, activity: int) -> Scene:
-    """A scene of one activity; each role comes from a random activity of the same domain with probability 0.2."""
+    """Return a scene of one activity. Each role comes from a random activity of the same domain with probability 0.2."""
     scene: Scene = {}
     for role in ("agent", "action", "object", "place"):
-        home = _WORLD[domain][activity] if random.random() < 0.8 else _pick(random, _WORLD[domain])
-        scene[role] = _pick(random, home[role])
+        concepts = _WORLD[domain][activity] if random.random() < 0.8 else _pick(random, _WORLD[domain])
+        scene[role] = _pick(random, concepts[role])
     scene["time"] = _pick(random, _TIMES) if random.random() < 0.5 else None
     scene["manner"] = _pick(random, _MANNERS) if random.random() < 0.5 else None
     return scene
@@ -148,13 +148,13 @@ def _any_scene(random: np.random.Generator) -> tuple[Scene, int, int]:
 
 
 def _names(random: np.random.Generator, scene: Scene, avoid: Collection[str] = ()) -> Names:
-    """A random name for every concept of the scene, except those in `avoid`."""
+    """Return a random name for every concept of the scene, but none of the names in `avoid`."""
     filled = {role: concept for role, concept in scene.items() if concept is not None}
     return {role: _pick(random, [name for name in concept.names if name not in avoid]) for role, concept in filled.items()}
 
 
 def _write(random: np.random.Generator, names: Names) -> str:
-    """Writes a sentence with the names. Word order and introductory phrases are random."""
+    """Write a sentence with the names. Word order and introductory phrases are random."""
     plural = names["object"].endswith("s") and not names["object"].endswith("ss")
     clause = _pick(random, CLAUSES).format(**names, was="were" if plural else "was")
     before, after = [], []
@@ -171,7 +171,7 @@ def _held_out(sentence: str) -> bool:
 
 
 def _write_split(random: np.random.Generator, scene: Scene, held_out: bool, avoid: Collection[str] = ()) -> tuple[str, Names]:
-    """A sentence for the scene and its names. Sentences are drawn until one is in the requested part (held out or not)."""
+    """Return a sentence for the scene and its names. Sentences are drawn until one is in the requested part (held out or not)."""
     while True:
         names = _names(random, scene, avoid)
         sentence = _write(random, names)
@@ -180,30 +180,30 @@ def _write_split(random: np.random.Generator, scene: Scene, held_out: bool, avoi
 
 
 def sentences(count: int, seed: int) -> list[str]:
-    """`count` training sentences, a function of the seed. None of them can occur in held-out `graded_pairs` of any seed."""
+    """Return `count` training sentences, a function of the seed. None of them can occur in held-out `graded_pairs` of any seed."""
     random = np.random.default_rng(seed)
     return [_write_split(random, _any_scene(random)[0], held_out=False)[0] for _ in range(count)]
 
 
-def _alike(one: Concept | None, other: Concept | None) -> float:
-    if one is None or other is None:
+def _concept_similarity(first: Concept | None, second: Concept | None) -> float:
+    if first is None or second is None:
         return 0.0
-    if one == other:
+    if first == second:
         return 1.0
-    if one.domain < 0 or one.domain != other.domain:
+    if first.domain < 0 or first.domain != second.domain:
         return 0.0
-    return SAME_ACTIVITY if one.activity == other.activity else SAME_DOMAIN
+    return SAME_ACTIVITY if first.activity == second.activity else SAME_DOMAIN
 
 
 def similarity(first: Scene, second: Scene) -> float:
-    """Gold score of two scenes, from 0 (unrelated) to 5 (same meaning): a weighted mean over the roles that either of them has."""
+    """Return the gold score of two scenes, from 0 (unrelated) to 5 (same meaning): a weighted mean over their roles."""
     roles = [role for role in WEIGHTS if first[role] is not None or second[role] is not None]
-    total = sum(WEIGHTS[role] * _alike(first[role], second[role]) for role in roles)
+    total = sum(WEIGHTS[role] * _concept_similarity(first[role], second[role]) for role in roles)
     return 5.0 * total / sum(WEIGHTS[role] for role in roles)
 
 
 def _scene_pair(random: np.random.Generator) -> tuple[Scene, Scene]:
-    """Two scenes of the same activity, the same domain or different domains; related scenes share some of their roles."""
+    """Return two scenes of the same activity, the same domain or different domains. Related scenes share some of their roles."""
     first, domain, activity = _any_scene(random)
     relation = random.integers(3)
     if relation == 0:
@@ -218,7 +218,7 @@ def _scene_pair(random: np.random.Generator) -> tuple[Scene, Scene]:
 
 
 def graded_pairs(count: int, seed: int, held_out: bool = True) -> tuple[list[str], list[str], Float[np.ndarray, " count"]]:
-    """`count` pairs and their gold scores (float64), spread evenly over 0 to 5; a function of the seed.
+    """Return `count` pairs and their gold scores (float64), spread evenly over 0 to 5; a function of the seed.
 
     Held-out pairs share no sentence with other pairs or with `sentences`, for any seeds.
     """
@@ -226,12 +226,12 @@ def graded_pairs(count: int, seed: int, held_out: bool = True) -> tuple[list[str
     first, second, gold = [], [], np.zeros(count)
     for row, score_bin in enumerate(random.permutation(np.arange(count) % 10)):
         while True:
-            one, other = _scene_pair(random)
-            gold[row] = similarity(one, other)
+            scenes = _scene_pair(random)
+            gold[row] = similarity(*scenes)
             if min(int(gold[row] * 2), 9) == score_bin:
                 break
-        sentence, names = _write_split(random, one, held_out)
+        sentence, names = _write_split(random, scenes[0], held_out)
         avoid = set(names.values()) if random.random() < NEW_NAMES else ()
         first.append(sentence)
-        second.append(_write_split(random, other, held_out, avoid=avoid)[0])
+        second.append(_write_split(random, scenes[1], held_out, avoid=avoid)[0])
     return first, second, gold

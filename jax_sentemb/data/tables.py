@@ -1,6 +1,6 @@
-"""Reads columns of tables: .tsv, .csv, .jsonl and Parquet files, Hugging Face `datasets` and `tensorflow-datasets`.
+"""Read columns of tables: .tsv, .csv, .jsonl and Parquet files, Hugging Face `datasets` and `tensorflow-datasets`.
 
-The packages for Parquet files and data sets are optional and imported only when a source needs them.
+The packages for Parquet files and data sets are optional. They are imported only if a source needs them.
 """
 
 import functools
@@ -16,48 +16,58 @@ from jax_sentemb.data.unpacking import COMPRESSED, too_large, unpacked_limit
 from jax_sentemb.errors import ConfigError, DataError, Message, Setting
 from jax_sentemb.files import user_path
 
-KINDS = (".txt", ".jsonl", ".csv", ".tsv")
+FORMATS = (".txt", ".jsonl", ".csv", ".tsv")
 PARQUET = ".parquet"  # compressed internally, so .parquet.gz is not supported
 LONGEST_ROW = 1 << 27  # bytes of a line
-MOST_VALUES = 1 << 22  # separators in a line: each may become an object of 60 bytes or more
-ROWS = 1000  # read at once
-BUFFER = 1 << 20  # bytes of a Parquet column
+MAX_VALUES = 1 << 22  # separators in a line; each may become an object of 60 bytes or more
+ROWS = 1000  # rows that are read at once
+BUFFER = 1 << 20  # bytes of a Parquet column that are read at once
 SET_COLUMN = ("set ", Setting("data.column"))
 
 Rows = Iterator[tuple[str, Sequence[Any]]]  # the position of a row for messages, and its values
-DataSet = tuple[list[str], Iterator[Sequence[Any]], str]  # the names of all columns, values of the rows, and what identifies them
+DataSet = tuple[list[str], Iterator[Sequence[Any]], str]  # the names of all columns, the values of the rows, and an identifier
 
 
 def read_rows(source: str, columns: tuple[str, ...], remedy: Message = SET_COLUMN, optional: tuple[str, ...] = ()) -> Rows:
-    """Yield the position and the values of `columns` and `optional` of each row of a structured file or a data set.
+    """Yield the position of each row of a structured file or a data set, and its values.
 
-    `remedy` is the advice in the error about a missing column. An optional column that is missing has the values None. DataError
-    as in `open_corpus`.
+    Args:
+        source: A file or a data set.
+        columns: The columns to read.
+        remedy: The advice in the error about a missing column.
+        optional: More columns to read. The values of a missing one are None.
+
+    Raises:
+        DataError: The source is missing or damaged, or lacks a column.
     """
     if source.startswith(("hf:", "tfds:")):
         return dataset_rows(source, columns, optional)[0]
     path = Path(source)
-    kind, opener = file_kind(path)
-    if kind == ".txt":
+    file_format, opener = detect_format(path)
+    if file_format == ".txt":
         raise DataError(
             Setting("data.files", source),
-            f" has no columns: this method reads {', '.join(columns)} of .tsv, .csv, .jsonl or .parquet files",
+            f" has no columns: this method reads the columns {', '.join(columns)}; give .tsv, .csv, .jsonl or .parquet files",
         )
-    if kind == PARQUET:
+    if file_format == PARQUET:
         return parquet_rows(path, columns, remedy, optional)
-    if kind == ".jsonl":
+    if file_format == ".jsonl":
         return _json_rows(path, opener, columns, remedy, optional)
-    return _csv_rows(path, opener, columns, kind, remedy, optional)
+    return _csv_rows(path, opener, columns, file_format, remedy, optional)
 
 
-def file_kind(path: Path) -> tuple[str, Callable[..., Any]]:
-    """The kind of a file (".txt", ".csv", ...) by its name, and the function that opens it; DataError for an unknown kind."""
+def detect_format(path: Path) -> tuple[str, Callable[..., Any]]:
+    """Return the format of a file (".txt", ".csv", ...) by its name, and the function that opens it.
+
+    Raises:
+        DataError: The format is not supported.
+    """
     packing = path.suffix if path.suffix in COMPRESSED else ""
-    kind = Path(path.name.removesuffix(packing)).suffix
-    if kind not in KINDS and path.suffix != PARQUET:
-        known = f"{', '.join(KINDS)} (each also with .gz or .xz) and {PARQUET}"
-        raise DataError(Setting("data.files", path), f": unknown kind of file; supported are {known}")
-    return kind, COMPRESSED.get(packing, open)
+    file_format = Path(path.name.removesuffix(packing)).suffix
+    if file_format not in FORMATS and path.suffix != PARQUET:
+        supported = f"{', '.join(FORMATS)} (each also with .gz or .xz) and {PARQUET}"
+        raise DataError(Setting("data.files", path), f": unknown file format; supported are {supported}")
+    return file_format, COMPRESSED.get(packing, open)
 
 
 def _text_lines(path: Path, opener: Callable[..., Any], separators: Sequence[bytes]) -> Iterator[str]:
@@ -65,19 +75,19 @@ def _text_lines(path: Path, opener: Callable[..., Any], separators: Sequence[byt
 
     `separators` stand between the values of a line.
     """
-    at = 0
+    offset = 0
     with open_bytes(path, opener) as file:
         for number, line in enumerate(iter(functools.partial(file.readline, LONGEST_ROW), b""), 1):
             if len(line) == LONGEST_ROW:
                 raise DataError(f"{path} line {number} has {LONGEST_ROW:,} bytes or more; divide the text into rows")
-            if len(line) > MOST_VALUES and sum(map(line.count, separators)) > MOST_VALUES:
-                raise DataError(f"{path} line {number} has more than {MOST_VALUES:,} values; divide it into rows")
+            if len(line) > MAX_VALUES and sum(map(line.count, separators)) > MAX_VALUES:
+                raise DataError(f"{path} line {number} has more than {MAX_VALUES:,} values; divide it into rows")
             try:
                 text = line.decode("utf-8")
             except UnicodeDecodeError as error:
-                raise not_utf8_error(path, number, at + error.start, error) from error
-            yield text.removeprefix("\ufeff") if at == 0 else text
-            at += len(line)
+                raise not_utf8_error(path, number, offset + error.start, error) from error
+            yield text.removeprefix("\ufeff") if offset == 0 else text
+            offset += len(line)
 
 
 def _json_rows(
@@ -96,43 +106,55 @@ def _json_rows(
 
 
 def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the object of a JSON text; ValueError for a key that occurs twice."""
+    """Return the object of a JSON text; raise ValueError if a key occurs twice."""
     row = dict(pairs)
     if len(row) < len(pairs):
-        raise ValueError(f"key {delimited.repeated([key for key, _ in pairs])!r} occurs twice in an object")
+        raise ValueError(f"key {delimited.first_repeated([key for key, _ in pairs])!r} occurs twice in an object")
     return row
 
 
 def _csv_rows(
-    path: Path, opener: Callable[..., Any], columns: tuple[str, ...], kind: str, remedy: Message, optional: tuple[str, ...]
+    path: Path, opener: Callable[..., Any], columns: tuple[str, ...], file_format: str, remedy: Message, optional: tuple[str, ...]
 ) -> Rows:
     # In a TSV, only tabs separate fields, and quotes are text.
-    delimiter = "," if kind == ".csv" else "\t"
+    delimiter = "," if file_format == ".csv" else "\t"
     lines = _text_lines(path, opener, [delimiter.encode()])
-    rows = delimited.read_rows(path, lines, delimiter, quotes=kind == ".csv")
+    rows = delimited.read_rows(path, lines, delimiter, quotes=file_format == ".csv")
     for number, fields in delimited.select_columns(path, rows, columns, remedy, optional):
         yield f"{path} line {number}", fields
 
 
-def dataset_rows(source: str, wanted: tuple[str, ...], optional: tuple[str, ...] = ()) -> tuple[Rows, str]:
-    """The `wanted` and `optional` columns of a data set row by row, and a string that identifies them; read from the first row.
+def dataset_rows(source: str, columns: tuple[str, ...], optional: tuple[str, ...] = ()) -> tuple[Rows, str]:
+    """Read columns of a data set row by row.
 
-    `hf:NAME[:SPLIT]`: a hub name, a folder of data files, or a folder that save_to_disk wrote. `tfds:NAME[:SPLIT]`: a name, or the
-    folder of a data set prepared as array_record. The default split is train; the libraries' slices (train[:10%]) work, except in
-    save_to_disk folders. ConfigError if the extra is not installed, DataError if the data set cannot be loaded.
+    Args:
+        source: `hf:NAME[:SPLIT]` is a hub name, a folder of data files, or a folder that save_to_disk wrote. `tfds:NAME[:SPLIT]` is
+            a name, or the folder of a data set prepared as array_record. The default split is train. Slices of the libraries, such
+            as train[:10%], work except in save_to_disk folders.
+        columns: The columns to read.
+        optional: More columns to read. The values of a missing one are None.
+
+    Returns:
+        The rows, and a string that identifies their content.
+
+    Raises:
+        ConfigError: The extra is not installed.
+        DataError: The data set cannot be loaded, or lacks a column.
     """
-    kind, _, rest = source.partition(":")
+    library, _, rest = source.partition(":")
     name, _, split = rest.partition(":")
     if not name:
-        raise ConfigError(Setting("data.files", source), f": write {kind}:NAME or {kind}:NAME:SPLIT")
-    read = _hugging_face if kind == "hf" else _tensorflow
-    columns, rows, identity = read(source, name, split or "train", wanted, optional)
-    if missing := [column for column in wanted if column not in columns]:
+        raise ConfigError(Setting("data.files", source), f": write {library}:NAME or {library}:NAME:SPLIT")
+    read = _hugging_face if library == "hf" else _tensorflow
+    existing, rows, identity = read(source, name, split or "train", columns, optional)
+    if missing := [column for column in columns if column not in existing]:
         raise DataError(
-            Setting("data.files", source), f" has no column {missing[0]!r}, only {', '.join(columns)}: set ", Setting("data.column")
+            Setting("data.files", source),
+            f" has no column {missing[0]!r}, only {', '.join(existing)}: set ",
+            Setting("data.column"),
         )
-    numbered = ((f"{source} row {number}", row) for number, row in enumerate(rows))
-    return numbered, f"{kind}|{','.join(wanted)}|{identity}"
+    with_positions = ((f"{source} row {number}", row) for number, row in enumerate(rows))
+    return with_positions, f"{library}|{','.join(columns)}|{identity}"
 
 
 def check_unpacked_size(path: Path, columns: tuple[str, ...]) -> None:
@@ -149,38 +171,47 @@ def check_unpacked_size(path: Path, columns: tuple[str, ...]) -> None:
         raise too_large(path, limit)
 
 
-def parquet_rows(path: Path, wanted: tuple[str, ...], remedy: Message, optional: tuple[str, ...] = ()) -> Rows:
-    """The `wanted` and `optional` columns of a Parquet file, row by row; a null becomes an empty field, as in a table.
+def parquet_rows(path: Path, columns: tuple[str, ...], remedy: Message, optional: tuple[str, ...] = ()) -> Rows:
+    """Yield the position of each row of a Parquet file, and its values. A null becomes an empty field, as in a table.
 
-    Memory holds one buffer of each column, whatever the size of a row group, and each of its different texts once. ConfigError if
-    the extra is not installed, DataError for a file that is damaged or lacks a column.
+    Memory holds one buffer of each column, whatever the size of a row group, and each of its different texts once.
+
+    Args:
+        path: The file.
+        columns: The columns to read.
+        remedy: The advice in the error about a missing column.
+        optional: More columns to read. The values of a missing one are None.
+
+    Raises:
+        ConfigError: The extra is not installed.
+        DataError: The file is damaged or lacks a column.
     """
     pyarrow = import_arrow(path.name)
     try:
         schema = pyarrow.parquet.read_schema(path)
         delimited.check_header(schema.names, str(path))
-        if missing := [column for column in wanted if column not in schema.names]:
+        if missing := [column for column in columns if column not in schema.names]:
             raise DataError(f"{path} has no column {missing[0]!r}, only {', '.join(schema.names)[:200] or 'none'}: ", *remedy)
-        there = [column for column in optional if column in schema.names]
-        for column in (*wanted, *there):
+        existing = [*columns, *(column for column in optional if column in schema.names)]
+        for column in existing:
             _check_type(pyarrow, schema.field(column), path)
-        # A text that repeats, thousands of times in a few bytes, is held once.
+        # A few bytes may stand for thousands of equal texts, so memory holds each different text once.
         strings = (pyarrow.string(), pyarrow.large_string(), pyarrow.string_view())
-        shared = [column for column in (*wanted, *there) if schema.field(column).type in strings]
+        shared = [column for column in existing if schema.field(column).type in strings]
         with pyarrow.parquet.ParquetFile(path, buffer_size=BUFFER, pre_buffer=False, read_dictionary=shared) as file:
             number = 0
-            for block in file.iter_batches(ROWS, columns=[*wanted, *there]):
-                columns = [_values(pyarrow, block, column) for column in (*wanted, *optional)]
-                for row in zip(*columns, strict=True):
-                    texts = ["" if value is None else value for value in row[: len(wanted)]]
-                    yield f"{path} row {number}", [*texts, *row[len(wanted) :]]
+            for block in file.iter_batches(ROWS, columns=existing):
+                values = [_values(pyarrow, block, column) for column in (*columns, *optional)]
+                for row in zip(*values, strict=True):
+                    texts = ["" if value is None else value for value in row[: len(columns)]]
+                    yield f"{path} row {number}", [*texts, *row[len(columns) :]]
                     number += 1
     except (OSError, UnicodeDecodeError, pyarrow.ArrowException) as error:
         raise _cannot_load(str(path), error) from error
 
 
 def _check_type(pyarrow: ModuleType, field: Any, path: Path) -> None:
-    """Raise DataError for a column of bytes, lists or structures. A file of kilobytes may repeat a large one for every row."""
+    """Raise DataError for a column of bytes, lists or structures. A file of kilobytes may repeat a large value for every row."""
     values = field.type.value_type if pyarrow.types.is_dictionary(field.type) else field.type
     types = pyarrow.types
     is_bytes = types.is_binary(values) or types.is_large_binary(values) or types.is_fixed_size_binary(values)
@@ -190,33 +221,37 @@ def _check_type(pyarrow: ModuleType, field: Any, path: Path) -> None:
 
 
 def _values(pyarrow: ModuleType, block: Any, column: str) -> list[Any]:
-    """Return the values of a column of a block, which share equal texts; None for a column that it does not have."""
+    """Return the values of a column of a block, in which equal texts are one object. A missing column gives None for each row."""
     if column not in block.schema.names:
         return [None] * len(block)
     values = block.column(column)
     if not isinstance(values, pyarrow.DictionaryArray):
         return values.to_pylist()
     texts = values.dictionary.to_pylist()
-    return [None if place is None else texts[place] for place in values.indices.to_pylist()]
+    return [None if index is None else texts[index] for index in values.indices.to_pylist()]
 
 
-def import_arrow(what: str) -> ModuleType:
-    """The package pyarrow with its module `parquet`; ConfigError that names `what` if it is not installed."""
+def import_arrow(subject: str) -> ModuleType:
+    """Return the package pyarrow with its module `parquet`.
+
+    Raises:
+        ConfigError: It is not installed. The message begins with `subject`.
+    """
     try:
         import pyarrow.parquet
     except ImportError:
-        raise ConfigError(f'{what} needs an extra: pip install "jax_sentemb[parquet]"') from None
+        raise ConfigError(f'{subject} needs an extra: pip install "jax_sentemb[parquet]"') from None
     return pyarrow
 
 
-def _hugging_face(source: str, name: str, split: str, wanted: tuple[str, ...], optional: tuple[str, ...]) -> DataSet:
+def _hugging_face(source: str, name: str, split: str, columns: tuple[str, ...], optional: tuple[str, ...]) -> DataSet:
     try:
         import datasets
     except ImportError:
         raise ConfigError(Setting("data.files", source), ' needs an extra: pip install "jax_sentemb[hub]"') from None
-    saved = any((user_path(name) / file).is_file() for file in ("state.json", "dataset_dict.json"))
+    is_saved = any((user_path(name) / file).is_file() for file in ("state.json", "dataset_dict.json"))
     try:
-        data: Any = datasets.load_from_disk(user_path(name)) if saved else datasets.load_dataset(name, split=split)
+        data: Any = datasets.load_from_disk(user_path(name)) if is_saved else datasets.load_dataset(name, split=split)
     except Exception as error:  # the hub, the cache and the readers raise a dozen kinds of exceptions
         raise _cannot_load(source, error) from error
     if isinstance(data, datasets.DatasetDict):
@@ -225,16 +260,17 @@ def _hugging_face(source: str, name: str, split: str, wanted: tuple[str, ...], o
         data = data[split]
 
     def values() -> Iterator[Sequence[Any]]:
-        there = [column for column in optional if column in data.column_names]
-        for block in data.select_columns([*wanted, *there]).iter(ROWS):
-            absent = [None] * len(block[wanted[0]])
-            yield from zip(*(block.get(column, absent) for column in (*wanted, *optional)), strict=True)
+        existing = [column for column in optional if column in data.column_names]
+        for block in data.select_columns([*columns, *existing]).iter(ROWS):
+            nothing = [None] * len(block[columns[0]])
+            yield from zip(*(block.get(column, nothing) for column in (*columns, *optional)), strict=True)
 
-    stored = identity_of([Path(file["filename"]) for file in data.cache_files])  # a fingerprint does not follow the files
-    return data.column_names, values(), f"{data._fingerprint}|{stored}"
+    # The library's fingerprint does not change with the files, so theirs is added.
+    files_identity = identity_of([Path(file["filename"]) for file in data.cache_files])
+    return data.column_names, values(), f"{data._fingerprint}|{files_identity}"
 
 
-def _tensorflow(source: str, name: str, split: str, wanted: tuple[str, ...], optional: tuple[str, ...]) -> DataSet:
+def _tensorflow(source: str, name: str, split: str, columns: tuple[str, ...], optional: tuple[str, ...]) -> DataSet:
     try:
         import tensorflow_datasets as tfds
     except ImportError:
@@ -242,20 +278,20 @@ def _tensorflow(source: str, name: str, split: str, wanted: tuple[str, ...], opt
     try:
         builder: Any = tfds.builder_from_directory(name) if Path(name).is_dir() else tfds.builder(name)
         data = builder.as_data_source(split=split)
-    except Exception as error:  # as above; random access requires a data set prepared as array_record
+    except Exception as error:  # the readers raise a dozen types of exceptions; random access needs array_record
         raise _cannot_load(source, error) from error
 
     def values() -> Iterator[Sequence[Any]]:
         for start in range(0, len(data), ROWS):
             for row in data.__getitems__(range(start, min(start + ROWS, len(data)))):
-                yield [_decoded(row.get(column), source) for column in (*wanted, *optional)]
+                yield [_decode(row.get(column), source) for column in (*columns, *optional)]
 
     # The files distinguish two data sets that were prepared under one name.
-    stored = identity_of(sorted(file for file in Path(builder.data_path).iterdir() if file.is_file()))
-    return list(builder.info.features), values(), f"{builder.info.full_name}|{builder.data_path}|{split}|{stored}"
+    files_identity = identity_of(sorted(file for file in Path(builder.data_path).iterdir() if file.is_file()))
+    return list(builder.info.features), values(), f"{builder.info.full_name}|{builder.data_path}|{split}|{files_identity}"
 
 
-def _decoded(text: Any, source: str) -> Any:
+def _decode(text: Any, source: str) -> Any:
     try:
         return text.decode("utf-8") if isinstance(text, bytes) else text
     except UnicodeDecodeError as error:

@@ -1,4 +1,4 @@
-"""Examples that have a target vector: the embedding of their sentence by a teacher."""
+"""Define examples that have a target vector: the embedding of their sentence by a teacher."""
 
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable

@@ -1,4 +1,4 @@
-"""Reads plain UTF-8 text files: line starts, encoding checks, and detection of files that change while they are read."""
+"""Read plain UTF-8 text files: find line starts, check the encoding, and detect files that change while they are read."""
 
 import codecs
 import contextlib
@@ -17,11 +17,11 @@ from jaxtyping import Bool, Int, UInt8
 from jax_sentemb.data.unpacking import open_unpacked
 from jax_sentemb.errors import DataError
 
-BLOCK = 1 << 20  # bytes read at once; a block fits into a processor's cache
-LARGE = 64 << 20  # bytes from which on the cache keeps what was computed from a whole file: its index or its hash
-DAMAGED = (EOFError, OSError, zlib.error, lzma.LZMAError)
+BLOCK = 1 << 20  # bytes that are read at once; a block fits into a processor's cache
+LARGE = 64 << 20  # bytes; the cache keeps the index and the hash of files of this size or more
+READ_ERRORS = (EOFError, OSError, zlib.error, lzma.LZMAError)
 LINE_FEED = 10
-SPACE = 32  # a line without any byte above this one (spaces and control characters only) is blank
+SPACE = 32  # a line in which no byte is larger (only spaces and control characters) is blank
 
 
 class TextFile:
@@ -36,49 +36,49 @@ class TextFile:
         self.size = os.fstat(self._file).st_size
 
     def read(self, start: int, end: int) -> bytes:
-        """The bytes from `start` up to `end`; DataError if the file has become shorter."""
-        found = os.pread(self._file, end - start, start)
-        if len(found) < end - start:
+        """Return the bytes from `start` up to `end`; raise DataError if the file has become shorter."""
+        content = os.pread(self._file, end - start, start)
+        if len(content) < end - start:
             raise changed_error([self._path])
-        return found
+        return content
 
     def state(self) -> tuple[int, ...]:
         """Return `state_of` the file as it is now."""
         return state_of(os.fstat(self._file))
 
     def check(self, digest: str) -> None:
-        """DataError unless the content has this SHA-256."""
-        found = hashlib.sha256()
+        """Raise DataError unless the content has this SHA-256."""
+        current = hashlib.sha256()
         for start in range(0, self.size, BLOCK):
-            found.update(self.read(start, min(start + BLOCK, self.size)))
-        if found.hexdigest() != digest or os.fstat(self._file).st_size != self.size:
+            current.update(self.read(start, min(start + BLOCK, self.size)))
+        if current.hexdigest() != digest or os.fstat(self._file).st_size != self.size:
             raise changed_error([self._path])
 
 
 def state_of(stat: os.stat_result) -> tuple[int, ...]:
-    """Return size, device, inode and times of change of a file: they differ after any change, also after one that was undone."""
+    """Return size, device, inode and times of change of a file. They differ after any change, even if it was undone."""
     return stat.st_size, stat.st_dev, stat.st_ino, stat.st_mtime_ns, stat.st_ctime_ns
 
 
 @contextlib.contextmanager
 def open_bytes(path: Path, opener: Callable[..., Any] = open) -> Iterator[IO[bytes]]:
-    """Opens a file, decompressed by `opener`, to read bytes; DataError if opening or reading fails."""
+    """Open a file, decompressed by `opener`, to read bytes; raise DataError if opening or reading fails."""
     try:
         with open_unpacked(path, opener) as file:
             yield file
-    except DAMAGED as error:
+    except READ_ERRORS as error:
         raise DataError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
 
 
 def read_blocks(path: Path, opener: Callable[..., Any] = open) -> Iterator[bytes]:
-    """The (decompressed) content of a file in blocks of BLOCK bytes."""
+    """Yield the (decompressed) content of a file in blocks of BLOCK bytes."""
     with open_bytes(path, opener) as file:
         while block := file.read(BLOCK):
             yield block
 
 
 def sha256_of(path: Path) -> str:
-    """SHA-256 of the content of a file; DataError if it cannot be read."""
+    """Return the SHA-256 of the content of a file; raise DataError if it cannot be read."""
     digest = hashlib.sha256()
     for block in read_blocks(path):
         digest.update(block)
@@ -86,80 +86,88 @@ def sha256_of(path: Path) -> str:
 
 
 def identity_of(paths: Sequence[Path]) -> str:
-    """SHA-256 of paths, inodes, sizes and times of files: it differs after any change, and on another machine."""
-    known = []
+    """Return the SHA-256 of paths, inodes, sizes and times of files. It differs after any change, and on another machine."""
+    states = []
     for path in paths:
         stat = path.stat()
-        known.append((os.path.realpath(path), stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns))
-    return hashlib.sha256(repr(known).encode()).hexdigest()
+        states.append((os.path.realpath(path), stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns))
+    return hashlib.sha256(repr(states).encode()).hexdigest()
 
 
 def check_unchanged(paths: Sequence[Path], identity: str, digests: Sequence[str] = ()) -> None:
-    """DataError unless the files have this `identity_of` and, where `digests` are given, these SHA-256."""
+    """Raise DataError unless the files have this `identity_of` and, if `digests` are given, these SHA-256."""
     try:
-        same = identity_of(paths) == identity and all(
+        is_unchanged = identity_of(paths) == identity and all(
             sha256_of(path) == digest for path, digest in zip(paths, digests, strict=False)
         )
     except OSError:
-        same = False
-    if not same:
+        is_unchanged = False
+    if not is_unchanged:
         raise changed_error(paths)
 
 
 def changed_error(paths: Sequence[Path]) -> DataError:
-    """The error for one of these files that changed while it was read."""
+    """Return the error for one of these files that changed while it was read."""
     several = " or another file" * (len(paths) > 1)
     return DataError(f"{paths[0]}{several} changed while it was read: run the command again when the file no longer changes")
 
 
 def not_utf8_error(path: Path, line: int, byte: int, error: UnicodeDecodeError) -> DataError:
-    """The error for a file that is not UTF-8, with the line and the byte offset of the first wrong byte."""
+    """Return the error for a file that is not UTF-8, with the line and the byte offset of the first wrong byte."""
     return DataError(f"{path} line {line}, byte {byte}: not UTF-8 ({error.reason}); convert the file, for instance with iconv")
 
 
-def scan(path: Path, keep: Callable[[bytes], Any]) -> tuple[int, int, str]:
-    """Counts the lines and the non-blank lines of a text file and computes its SHA-256, in one pass.
+def scan(path: Path, write_starts: Callable[[bytes], Any]) -> tuple[int, int, str]:
+    """Index a text file in one pass.
 
-    `keep` receives the byte offsets (int64) at which non-blank lines start, block by block. DataError for text that is not UTF-8.
+    Args:
+        path: The file.
+        write_starts: Receives the byte offsets (int64) at which non-blank lines start, block by block.
+
+    Returns:
+        The number of lines, the number of non-blank lines, and the SHA-256.
+
+    Raises:
+        DataError: The text is not UTF-8, or its line ends are carriage returns.
     """
     digest, decoder = hashlib.sha256(), codecs.getincrementaldecoder("utf-8")()
-    at = lines = sentences = open_start = returns = 0  # `open_start`: start of the line that the previous block did not finish
+    offset = lines = sentences = open_start = returns = 0  # `open_start`: start of the line that the previous block did not finish
     visible = np.zeros(1, bool)
     for block in read_blocks(path):
         digest.update(block)
-        _check_utf8(block, decoder, path, lines, at)
-        if at == 0:
+        _check_utf8(block, decoder, path, lines, offset)
+        if offset == 0:
             _check_width(block, path)
         returns += block.count(b"\r")
-        if at == 0 and block.startswith(codecs.BOM_UTF8):
+        if offset == 0 and block.startswith(codecs.BOM_UTF8):
             block = block[3:]
-            at = open_start = 3
+            offset = open_start = 3
         content = np.frombuffer(block + b"\n", np.uint8)  # the line feed gives the last line at least one byte
-        begin = np.concatenate([[0], np.flatnonzero(content[:-1] == LINE_FEED) + 1])
-        started_visible = visible[-1]
-        visible = np.maximum.reduceat(content, begin) > SPACE
-        visible[0] |= started_visible
-        begin += at
-        begin[0] = open_start
-        starts = begin[:-1][visible[:-1]]
-        keep(starts.tobytes())
+        line_starts = np.concatenate([[0], np.flatnonzero(content[:-1] == LINE_FEED) + 1])
+        open_is_visible = visible[-1]
+        visible = np.maximum.reduceat(content, line_starts) > SPACE
+        visible[0] |= open_is_visible
+        line_starts += offset
+        line_starts[0] = open_start
+        starts = line_starts[:-1][visible[:-1]]
+        write_starts(starts.tobytes())
         sentences += len(starts)
-        lines += len(begin) - 1
-        open_start = int(begin[-1])
-        at += len(block)
-    _check_utf8(b"", decoder, path, lines, at)
+        lines += len(line_starts) - 1
+        open_start = int(line_starts[-1])
+        offset += len(block)
+    _check_utf8(b"", decoder, path, lines, offset)
     if not lines and returns > 1:
         raise DataError(f"{path} has {returns} carriage returns and no line feed, so it is one line: try tr '\\r' '\\n'")
-    if open_start < at:  # the last line has no line feed
+    if open_start < offset:  # the last line has no line feed
         lines += 1
         if visible[-1]:
             sentences += 1
-            keep(np.array([open_start]).tobytes())
+            write_starts(np.array([open_start]).tobytes())
     return lines, sentences, digest.hexdigest()
 
 
 def line_numbers(file: TextFile, starts: Int[np.ndarray, " lines"]) -> Iterator[Int[np.ndarray, " lines"]]:
-    """Yield, block by block, the numbers from 0 of the lines that begin at these byte offsets (int64, ascending)."""
+    """Yield, block by block, the numbers of the lines that start at these byte offsets, counted from 0 (int64, ascending)."""
     line = done = 0
     for begin in range(0, file.size, BLOCK):
         block = np.frombuffer(file.read(begin, min(begin + BLOCK, file.size)), np.uint8)
@@ -170,35 +178,39 @@ def line_numbers(file: TextFile, starts: Int[np.ndarray, " lines"]) -> Iterator[
 
 
 def follows_blank_line(content: UInt8[np.ndarray, " bytes"], starts: Int[np.ndarray, " lines"]) -> Bool[np.ndarray, " lines"]:
-    """Whether a blank line precedes the line at each of `starts`; undefined for the first line of a file.
+    """Return whether a blank line precedes the line at each of `starts`. The result for the first line of a file is undefined.
 
-    starts: byte offsets in `content`, int64.
+    Args:
+        content: The bytes of the text.
+        starts: Byte offsets of lines in `content`, int64.
     """
-    # From the byte before the line feed, go back over invisible bytes until a visible byte or another line feed.
-    at = np.maximum(starts - 2, 0)
-    hidden = np.arange(len(at))
-    while len(hidden := hidden[(content[at[hidden]] <= SPACE) & (content[at[hidden]] != LINE_FEED) & (at[hidden] > 0)]):
-        at[hidden] -= 1
-    return content[at] == LINE_FEED
+    # From the byte before the line feed, go back over invisible bytes to a visible byte or another line feed.
+    offsets = np.maximum(starts - 2, 0)
+    moving = np.arange(len(offsets))  # the lines whose search has not ended
+    while len(
+        moving := moving[(content[offsets[moving]] <= SPACE) & (content[offsets[moving]] != LINE_FEED) & (offsets[moving] > 0)]
+    ):
+        offsets[moving] -= 1
+    return content[offsets] == LINE_FEED
 
 
 def _check_width(block: bytes, path: Path) -> None:
-    """DataError for UTF-16 or UTF-32: such text can be valid UTF-8, with a control character beside each letter."""
+    """Raise DataError for UTF-16 or UTF-32: such text can be valid UTF-8, with a control character next to each letter."""
     content = np.frombuffer(block, np.uint8)
-    controls = [(content[place::4] < 9).mean() for place in range(4)] if len(block) > 8 else [0]
+    controls = [(content[first::4] < 9).mean() for first in range(4)] if len(block) > 8 else [0]
     if max(controls) > 0.5 and min(controls) < 0.1:
         raise DataError(
             f"{path} is UTF-16 or UTF-32 without a byte order mark: convert it, for instance with iconv -f UTF-16LE -t UTF-8"
         )
 
 
-def _check_utf8(block: bytes, decoder: codecs.IncrementalDecoder, path: Path, lines_before: int, at: int) -> None:
-    """DataError if `block`, the next bytes after those `decoder` has seen, is not UTF-8. An empty block ends the file."""
+def _check_utf8(block: bytes, decoder: codecs.IncrementalDecoder, path: Path, lines_before: int, offset: int) -> None:
+    """Raise DataError if `block`, the next bytes for `decoder`, is not UTF-8. An empty block ends the file."""
     pending = decoder.getstate()[0]
     if block.isascii() and block and not pending:
         return
     try:
         decoder.decode(block, final=not block)
     except UnicodeDecodeError as error:
-        before = (pending + block)[: error.start].count(b"\n")
-        raise not_utf8_error(path, lines_before + before + 1, at - len(pending) + error.start, error) from error
+        line = lines_before + (pending + block)[: error.start].count(b"\n") + 1
+        raise not_utf8_error(path, line, offset - len(pending) + error.start, error) from error

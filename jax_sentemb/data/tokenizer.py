@@ -1,4 +1,4 @@
-"""Word-piece tokenizer: wraps `tokenizers`, treats special tokens in corpus text as text, and reports errors as one line."""
+"""Split sentences into word pieces with `tokenizers`. Special tokens in a text stay text, and errors are reported in one line."""
 
 import hashlib
 import json
@@ -30,7 +30,7 @@ from jax_sentemb.provenance import VOCABULARY, Source
 logger = logging.getLogger("jax_sentemb")
 
 ALPHABET = 1000  # most frequent characters that a new vocabulary contains
-TRAINING_SENTENCES = 500_000  # from which a new vocabulary is made; more cost memory and change little
+TRAINING_SENTENCES = 500_000  # sentences from which a new vocabulary is made; more take memory and change little
 
 
 @runtime_checkable
@@ -45,9 +45,15 @@ class Lines(Protocol):
 class Tokenizer:
     """Converts sentences to ids with [CLS] and [SEP]. The text "[SEP]" inside a sentence is tokenised as text.
 
-    Attributes: vocab_size (the highest id + 1), pad_id, unk_id, cls_id, sep_id, mask_id, `names` (role -> token), `prompt` (text
-    before every sentence), and fingerprint, the SHA-256 of everything that determines the ids. ModelFileError for a tokenizer
-    without these tokens.
+    Attributes:
+        vocab_size: The highest id + 1.
+        pad_id, unk_id, cls_id, sep_id, mask_id: The ids of the special tokens.
+        names: The special tokens by their roles.
+        prompt: The text before every sentence.
+        fingerprint: The SHA-256 of everything that determines the ids.
+
+    Raises:
+        ModelFileError: The tokenizer lacks a special token.
     """
 
     added = 2  # special tokens of a row
@@ -62,13 +68,13 @@ class Tokenizer:
         self,
         inner: tokenizers.Tokenizer,
         where: str = "the tokenizer",
-        stated: Mapping[str, str] | None = None,
+        configured: Mapping[str, str] | None = None,
         *,
         follows_file: bool = False,
         only_pieces: bool = False,
     ) -> None:
         self.vocab_size = count_tokens(inner, where)
-        self.names = special_names(inner, where, stated or {}, only_pieces)
+        self.names = special_names(inner, where, configured or {}, only_pieces)
         if isinstance(inner.model, tokenizers.models.Unigram):
             inner = splitting(inner, list(self.names.values()))
         inner.no_padding()
@@ -77,7 +83,7 @@ class Tokenizer:
         self._inner, self._only_pieces = inner, only_pieces
         for role, name in self.names.items():
             setattr(self, f"{role}_id", inner.token_to_id(name))
-        inner.add_special_tokens(list(self.names.values()))  # whatever the file declares, these tokens are special
+        inner.add_special_tokens(list(self.names.values()))  # these tokens are special even if the file does not declare it
         if not only_pieces:
             self._set_ends(where, follows_file)
         self._check_text_stays_text(where)
@@ -88,13 +94,17 @@ class Tokenizer:
 
     @classmethod
     def load(cls, directory: str | Path, overrides: Mapping[str, Any] | None = None, lowercase: bool = False) -> "Tokenizer":
-        """Read the tokenizer of a directory as transformers does: `tokenizer.json` or `vocab.txt`, with the settings beside it.
+        """Read the tokenizer of a directory as transformers does: `tokenizer.json` or `vocab.txt`, with the settings next to it.
 
-        `overrides` replace settings of tokenizer_config.json, and `lowercase` lower-cases text first, as sentence_bert_config.json
-        may say. Without do_lower_case a `vocab.txt` without capital letters is lower-cased.
+        Without do_lower_case, text for a `vocab.txt` without capital letters is lower-cased.
+
+        Args:
+            directory: The directory.
+            overrides: Settings that replace those of tokenizer_config.json.
+            lowercase: Whether text is lower-cased first, as sentence_bert_config.json may require.
 
         Raises:
-            ModelFileError: A file is missing, damaged, contradicts another one, or needs code of its own.
+            ModelFileError: A file is missing, is damaged, contradicts another file, or needs its own code.
         """
         files = read_tokenizer_files(user_path(directory), overrides or {}, lowercase)
         with damage(files.where):
@@ -102,16 +112,24 @@ class Tokenizer:
 
     @classmethod
     def load_pieces(cls, directory: str | Path) -> "tuple[Tokenizer, int | None]":
-        """Read the `tokenizer.json` of a static table, which needs no special tokens, and the number of pieces it cuts texts to."""
+        """Read the `tokenizer.json` of a static table, which needs no special tokens.
+
+        Returns:
+            The tokenizer, and the number of pieces to which it cuts texts, or None.
+        """
         inner, file, cut = read_pieces(user_path(directory))
         with damage(file):
             return cls(inner, str(file), only_pieces=True), cut
 
     @classmethod
     def train(cls, sentences: Lines, vocab_size: int) -> "Tokenizer":
-        """A new lower-casing WordPiece vocabulary of at most `vocab_size` pieces; the same sentences give the same vocabulary.
+        """Make a new lower-casing WordPiece vocabulary. The same sentences give the same vocabulary.
 
-        It is made from TRAINING_SENTENCES evenly spaced sentences. It is never smaller than the number of characters it needs.
+        It is made from TRAINING_SENTENCES evenly spaced sentences.
+
+        Args:
+            sentences: The corpus.
+            vocab_size: The largest number of pieces. The vocabulary is larger if its characters alone need more pieces.
         """
         texts = [sentences[number] for number in range(0, len(sentences), -(-len(sentences) // TRAINING_SENTENCES) or 1)]
         trainer = BertWordPieceTokenizer(lowercase=True)
@@ -129,9 +147,9 @@ class Tokenizer:
         return cls(BertWordPieceTokenizer(trainer.get_vocab(), lowercase=True)._tokenizer)
 
     def save(self, directory: str | Path) -> None:
-        """Writes files from which `transformers` and sentence-transformers compute the same ids.
+        """Write files from which `transformers` and sentence-transformers compute the same ids.
 
-        tokenizer.json, vocab.txt (WordPiece only), tokenizer_config.json, special_tokens_map.json.
+        The files are tokenizer.json, vocab.txt (WordPiece only), tokenizer_config.json and special_tokens_map.json.
         """
         folder = Path(directory)
         folder.mkdir(parents=True, exist_ok=True)
@@ -139,7 +157,7 @@ class Tokenizer:
         word_pieces = self._state["model"]["type"] == "WordPiece"
         normalizer = self._state["normalizer"] or {}
         specials = {f"{role}_token": name for role, name in self.names.items()}
-        # split_special_tokens: transformers, too, then tokenises "[SEP]" in a sentence as text.
+        # With split_special_tokens, transformers also tokenises "[SEP]" in a sentence as text.
         settings: dict[str, Any] = {"split_special_tokens": True, **specials}
         if self.names["cls"] == "[CLS]" and is_built_by_bert(self._state):
             # transformers reads these values from here, not from tokenizer.json.
@@ -160,52 +178,61 @@ class Tokenizer:
 
     @property
     def serialized(self) -> str:
-        """tokenizer.json as text."""
+        """Return tokenizer.json as text."""
         return self._inner.to_str()
 
     @property
     def numbers(self) -> dict[str, int]:
-        """The id of every piece."""
+        """Return the id of every piece."""
         return self._inner.get_vocab()
 
     def copy(self) -> "Tokenizer":
-        """An equal tokenizer, for another thread."""
+        """Return an equal tokenizer, for another thread."""
         return self.with_prompt(self.prompt)
 
     def with_prompt(self, prompt: str) -> "Tokenizer":
-        """This tokenizer with `prompt` before every sentence, in place of its own; `save` does not write it."""
+        """Return this tokenizer with another prompt before every sentence. `save` does not write the prompt."""
         return _prompted(tokenizers.Tokenizer.from_str(self._inner.to_str()), self.names, prompt, self._only_pieces)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickles the tokenizer, for another process, without its cache of words."""
+        """Pickle the tokenizer for another process, without its cache of words."""
         return _prompted, (self._inner, self.names, self.prompt, self._only_pieces)
 
     def encode(self, sentences: Sequence[str], max_seq_length: int) -> tuple[list[Int[np.ndarray, " _"]], int]:
-        """int32 ids of each sentence, at most `max_seq_length` with [CLS] and [SEP], and the number of sentences that were cut.
+        """Convert sentences to ids.
 
-        TypeError for a sentence that is not str, ValueError for one that is not valid Unicode; both name its number.
+        Args:
+            sentences: The sentences.
+            max_seq_length: The largest number of ids of a sentence, with [CLS] and [SEP].
+
+        Returns:
+            The int32 ids of each sentence, and the number of sentences that were cut.
+
+        Raises:
+            TypeError: A sentence is not a str. The message has its number.
+            ValueError: A sentence is not valid Unicode.
         """
         check_text(sentences)
         if self.prompt:
             sentences = [self.prompt + sentence for sentence in sentences]
         if not len(sentences):
             return [], 0
-        room = max_seq_length - 2
-        pieces, counts = self.pieces(sentences, room)
-        cut = counts > room
-        ends = np.cumsum(np.minimum(counts, room) + 2)
+        limit = max_seq_length - 2
+        pieces, counts = self.pieces(sentences, limit)
+        cut = counts > limit
+        ends = np.cumsum(np.minimum(counts, limit) + 2)
         starts = np.append(0, ends[:-1])
         ids = np.empty(ends[-1], np.int32)
         ids[starts], ids[ends - 1] = self.cls_id, self.sep_id
-        inside = np.ones(len(ids), bool)
-        inside[starts] = inside[ends - 1] = False
-        ids[inside] = pieces[positions_within(counts) < room]
+        is_piece = np.ones(len(ids), bool)
+        is_piece[starts] = is_piece[ends - 1] = False
+        ids[is_piece] = pieces[positions_within(counts) < limit]
         return [ids[start:end] for start, end in zip(starts.tolist(), ends.tolist(), strict=True)], int(cut.sum())
 
     def pieces(self, texts: Sequence[str], limit: int) -> tuple[Int[np.ndarray, " pieces"], Int[np.ndarray, " texts"]]:
-        """Return int32 ids of all texts, concatenated and without [CLS] and [SEP], and int64 [N], how many each has.
+        """Return the int32 ids of all texts, concatenated and without [CLS] and [SEP], and the number of pieces of each, int64 [N].
 
-        Of a text with more than `limit` pieces, more than `limit` of them are returned, but not always all.
+        If a text has more than `limit` pieces, more than `limit` of them are returned, but not always all.
         """
         texts = self._shortened(texts, limit + 1)
         if not texts:
@@ -218,7 +245,7 @@ class Tokenizer:
         return np.fromiter(chain.from_iterable(rows), np.int32, counts.sum()), counts
 
     def _set_ends(self, where: str, follows_file: bool) -> None:
-        """Put [CLS] and [SEP] around a text; ModelFileError if transformers follows a file that has something else."""
+        """Put [CLS] and [SEP] around a text; raise ModelFileError if transformers would follow a file with other tokens."""
         cls, sep = self.names["cls"], self.names["sep"]
         ends = self._inner.encode("")
         is_usual = ends.ids == [self.cls_id, self.sep_id] and not any(self._inner.encode("a").type_ids)
@@ -234,7 +261,7 @@ class Tokenizer:
             )
 
     def _check_text_stays_text(self, where: str) -> None:
-        """ModelFileError for a tokenizer that turns the text "[SEP]" in a sentence into the special token."""
+        """Raise ModelFileError for a tokenizer that turns the text "[SEP]" in a sentence into the special token."""
         for role, name in self.names.items():
             if (
                 role != "unk"
@@ -244,36 +271,48 @@ class Tokenizer:
 
 
 def _prompted(inner: tokenizers.Tokenizer, names: Mapping[str, str], prompt: str, only_pieces: bool) -> Tokenizer:
-    found = Tokenizer(inner, stated=names, only_pieces=only_pieces)
+    tokenizer = Tokenizer(inner, configured=names, only_pieces=only_pieces)
     if prompt:
-        found.prompt, found.fingerprint = prompt, hashlib.sha256(f"{found.fingerprint}|{prompt}".encode()).hexdigest()
-    return found
+        tokenizer.prompt = prompt
+        tokenizer.fingerprint = hashlib.sha256(f"{tokenizer.fingerprint}|{prompt}".encode()).hexdigest()
+    return tokenizer
 
 
-def special_names(inner: tokenizers.Tokenizer, where: str, stated: Mapping[str, str], only_pieces: bool = False) -> dict[str, str]:
-    """Return the token of each role: the stated one, else that of the family to which the first token of a row belongs.
+def special_names(
+    inner: tokenizers.Tokenizer, where: str, configured: Mapping[str, str], only_pieces: bool = False
+) -> dict[str, str]:
+    """Return the token of each role.
 
-    MPNet's vocabulary has the names of both families, and uses those of RoBERTa. ModelFileError for a role without a token, unless
-    the tokenizer has `only_pieces`.
+    A token that is not configured is that of the family to which the first token of a row belongs. MPNet's vocabulary has the names
+    of both families, and uses those of RoBERTa.
+
+    Args:
+        inner: The tokenizer.
+        where: Its file, for the message.
+        configured: Tokens by role, from the settings.
+        only_pieces: Whether tokens may be missing.
+
+    Raises:
+        ModelFileError: A role has no token, and `only_pieces` is False.
     """
     ends = inner.encode("").tokens
-    first = stated.get("cls") or (ends[0] if len(ends) == 2 else "")
+    first = configured.get("cls") or (ends[0] if len(ends) == 2 else "")
     order = -1 if first == SPECIALS["cls"][1] else 1
-    found = {}
+    tokens = {}
     for role, names in SPECIALS.items():
-        candidates = [stated.get(role, ""), *names[::order]]
+        candidates = [configured.get(role, ""), *names[::order]]
         known = [name for name in candidates if name and inner.token_to_id(name) is not None]
         if only_pieces and not known:
             continue
         if not known:
             raise ModelFileError(f"{where} has no {' or '.join(names)} token: it does not fit a BERT or RoBERTa encoder")
-        found[role] = known[0]
-    return found
+        tokens[role] = known[0]
+    return tokens
 
 
 def new_tokenizer(sentences: Lines, vocab_size: int) -> Tokenizer:
-    """A new vocabulary for a corpus; that of a large corpus is kept in the cache."""
-    if not isinstance(sentences, Sentences) or not sentences.indexed:
+    """Make a new vocabulary for a corpus. The vocabulary of a large corpus is stored in the cache."""
+    if not isinstance(sentences, Sentences) or not sentences.is_indexed:
         return Tokenizer.train(sentences, vocab_size)
     sources = {
         "corpus": Source("corpus", sentences.fingerprint),

@@ -1,4 +1,4 @@
-"""Safety checks of tokenizer files: sizes, rules, expansion and speed, before and after `tokenizers` builds them."""
+"""Check that tokenizer files are safe: sizes, rules, expansion and speed, before and after `tokenizers` builds them."""
 
 import contextlib
 import json
@@ -13,17 +13,17 @@ import tokenizers
 from jax_sentemb.errors import ModelFileError
 from jax_sentemb.files import check_own
 
-TOKEN_LIMIT = 1 << 22  # the library writes a vocabulary by counting to its highest id: 2**31 takes seconds and gigabytes
+TOKEN_LIMIT = 1 << 22  # the library writes a vocabulary by counting to its highest id; 2**31 takes seconds and gigabytes
 FILE_LIMIT = 1 << 26  # bytes of a tokenizer file
 ADDED_LIMIT, RULES_LIMIT = 1 << 16, 1 << 10  # added tokens and rules; each is searched for in every text
 GROWTH_LIMIT = 1000  # the largest number of characters that replacements may produce from one
-SLOW = 0.2  # processor seconds for a text of PROBED[-1] characters; common tokenizers need a thousandth of that
-PROBED = (16, 32, 64, 128, 256)  # lengths in characters of the texts for the speed test
+SLOW = 0.2  # processor seconds for a text of PROBE_LENGTHS[-1] characters; common tokenizers need a thousandth of that
+PROBE_LENGTHS = (16, 32, 64, 128, 256)  # lengths in characters of the texts for the speed test
 
 
 @contextlib.contextmanager
 def damage(source: str | Path) -> Iterator[None]:
-    """Turns any error that the library raises for a damaged file into a ModelFileError of one line.
+    """Turn any error that the library raises for a damaged file into a ModelFileError of one line.
 
     PanicException of the Rust binding is not an Exception, so BaseException is caught.
     """
@@ -36,16 +36,19 @@ def damage(source: str | Path) -> Iterator[None]:
         raise ModelFileError(f"{source} is damaged: {reason[:200]}") from None
 
 
-def check_size(file: Path, kind: str) -> None:
-    """ModelFileError for a file beyond FILE_LIMIT; `kind` says in the message what it should be."""
+def check_size(file: Path, content: str) -> None:
+    """Raise ModelFileError for a file beyond FILE_LIMIT. The message calls its content `content`."""
     if file.stat().st_size > FILE_LIMIT:
-        raise ModelFileError(f"{file} has {file.stat().st_size:,} bytes, too many for a {kind}")
+        raise ModelFileError(f"{file} has {file.stat().st_size:,} bytes, too many for a {content}")
 
 
 def check_rules(file: Path) -> dict[str, Any]:
-    """Read a tokenizer.json and check, before anything is built from it, its number of rules and the growth of text by them.
+    """Read a tokenizer.json and check, before anything is built from it, the number of its rules and their effect on text.
 
-    A chain of 40 rules that each write a letter twice turns one letter into a terabyte. ModelFileError beyond the limits.
+    A chain of 40 rules that each double a letter turns one letter into a terabyte.
+
+    Raises:
+        ModelFileError: A limit is exceeded, or the file is damaged.
     """
     check_own(file)
     check_size(file, "tokenizer")
@@ -61,12 +64,12 @@ def check_rules(file: Path) -> dict[str, Any]:
 
 
 def check_speed(inner: tokenizers.Tokenizer, file: Path) -> None:
-    """ModelFileError for regular expressions that backtrack so much that short texts take seconds.
+    """Raise ModelFileError for regular expressions that backtrack so much that short texts take seconds.
 
-    The texts grow, so the first one that is too slow ends the test. The library itself stops a single match after 10**7 steps
-    (0.1 s) with an error, which `damage` turns into one line; this test finds many matches of fewer steps.
+    The texts grow, and the first one that is too slow ends the test. The library itself stops a single match after 10**7 steps
+    (0.1 s) with an error, which `damage` turns into one line. This test detects many matches of fewer steps.
     """
-    for length in PROBED:
+    for length in PROBE_LENGTHS:
         for text in ("a" * length, " " * length, ("the quick brown fox, 42 of them; " * length)[:length]):
             begin = time.thread_time()
             inner.encode(text)
@@ -75,7 +78,7 @@ def check_speed(inner: tokenizers.Tokenizer, file: Path) -> None:
 
 
 def count_tokens(inner: tokenizers.Tokenizer, where: str) -> int:
-    """The highest token id + 1; ModelFileError beyond TOKEN_LIMIT."""
+    """Return the highest token id + 1; raise ModelFileError beyond TOKEN_LIMIT."""
     count = max(inner.get_vocab(with_added_tokens=True).values(), default=-1) + 1
     if count > TOKEN_LIMIT:
         raise ModelFileError(f"{where} has a token with id {count - 1}, too large for any encoder")
@@ -83,22 +86,22 @@ def count_tokens(inner: tokenizers.Tokenizer, where: str) -> int:
 
 
 def check_rows(tokens: int, rows: int, where: str | Path) -> None:
-    """ModelFileError if a tokenizer has more `tokens` than the embedding table has `rows`."""
+    """Raise ModelFileError if a tokenizer has more `tokens` than the embedding table has `rows`."""
     if tokens > rows:
         raise ModelFileError(f"{where}: the tokenizer has {tokens} tokens, the encoder's vocab_size is {rows}: they do not match")
 
 
 def _rules(parts: list[Any]) -> Iterator[dict[str, Any]]:
-    """Every normalizer and pre-tokenizer, also those inside sequences."""
-    waiting = parts[::-1]
-    while waiting:
-        if isinstance(part := waiting.pop(), dict):
+    """Yield every normalizer and pre-tokenizer, also those inside sequences."""
+    remaining = parts[::-1]
+    while remaining:
+        if isinstance(part := remaining.pop(), dict):
             yield part
-            waiting += [step for name in ("normalizers", "pretokenizers") for step in part.get(name) or []][::-1]
+            remaining += [step for name in ("normalizers", "pretokenizers") for step in part.get(name) or []][::-1]
 
 
 def _growth(rule: dict[str, Any]) -> float:
-    """The largest number of characters that a Replace rule produces from one; 1 for other rules."""
+    """Return the largest number of characters that a Replace rule produces from one; 1 for other rules."""
     if rule.get("type") != "Replace":
         return 1
     pattern, content = rule["pattern"], len(rule["content"])

@@ -1,7 +1,8 @@
-"""What transformers builds for a tokenizer class: some classes follow tokenizer_config.json and not tokenizer.json.
+"""Build what transformers builds for a tokenizer class. Some classes follow tokenizer_config.json instead of tokenizer.json.
 
-BERT's classes take lower-casing, accents and Chinese characters from tokenizer_config.json, RoBERTa's and XLM-R's the space before
-a text. PreTrainedTokenizerFast follows tokenizer.json. Where transformers 4 and 5 differ, the files are refused.
+BERT's classes take lower-casing, accents and Chinese characters from tokenizer_config.json. Those of RoBERTa and XLM-R take the
+space before a text from there. PreTrainedTokenizerFast follows tokenizer.json. Files on which transformers 4 and 5 differ are
+refused.
 """
 
 from collections.abc import Mapping
@@ -13,7 +14,7 @@ from jax_sentemb.files import shown
 from jax_sentemb.models.families.family import GENERIC
 from jax_sentemb.models.families.table import FAMILIES
 
-# Class -> the type of the model in tokenizer.json, by which its rules are found.
+# The type of the model in tokenizer.json by class. It selects the rules of the class.
 PIECES = {name: pieces for family in FAMILIES.values() for name, pieces in family.tokenizer_classes.items()}
 DEFAULTS: dict[str, Mapping[str, Any]] = {  # of the model in tokenizer.json: what the classes build
     "WordPiece": {"continuing_subword_prefix": "##", "max_input_chars_per_word": 100},
@@ -24,10 +25,15 @@ SPACE = "\u2581"  # SentencePiece's mark of a space
 
 
 def class_of(settings: Mapping[str, Any], config: Mapping[str, Any] | None, where: Path) -> str:
-    """Return the tokenizer class that transformers uses for tokenizer_config.json and config.json (None: there is none).
+    """Return the tokenizer class that transformers uses.
+
+    Args:
+        settings: The content of tokenizer_config.json.
+        config: The content of config.json, or None.
+        where: The file that errors name.
 
     Raises:
-        ModelFileError: A class whose rules are not known here.
+        ModelFileError: The class is not supported.
     """
     model_type = (config or {}).get("model_type")
     family = FAMILIES.get(model_type) if isinstance(model_type, str) else None
@@ -43,7 +49,7 @@ def class_of(settings: Mapping[str, Any], config: Mapping[str, Any] | None, wher
 
 
 def apply_class(state: dict[str, Any], name: str, settings: Mapping[str, Any], file: Path) -> None:
-    """Change a tokenizer.json to what transformers builds for the class `name` and the settings in tokenizer_config.json.
+    """Change a tokenizer.json to what transformers builds for the class `name` and the settings.
 
     Raises:
         ModelFileError: transformers 4 and 5 differ, or the file and the settings contradict each other.
@@ -55,9 +61,9 @@ def apply_class(state: dict[str, Any], name: str, settings: Mapping[str, Any], f
 def is_built_by_bert(state: dict[str, Any]) -> bool:
     """Return whether BertTokenizer of transformers builds this tokenizer.json from its settings."""
     normalizer = state["normalizer"] or {}
-    stated = {"do_lower_case": "lowercase", "strip_accents": "strip_accents", "tokenize_chinese_chars": "handle_chinese_chars"}
+    keys = {"do_lower_case": "lowercase", "strip_accents": "strip_accents", "tokenize_chinese_chars": "handle_chinese_chars"}
     try:
-        _as_word_pieces({**state}, {key: normalizer.get(name) for key, name in stated.items()}, Path())
+        _as_word_pieces({**state}, {key: normalizer.get(name) for key, name in keys.items()}, Path())
     except ModelFileError:
         return False
     return True
@@ -69,24 +75,24 @@ def _as_word_pieces(state: dict[str, Any], settings: Mapping[str, Any], file: Pa
     _check_type(normalizer, ("BertNormalizer",), "normalizer", file)
     _check_type(state.get("pre_tokenizer") or {}, ("BertPreTokenizer",), "pre_tokenizer", file)
     unknown = state["model"].get("unk_token")
-    if unknown != (stated := _content(settings.get("unk_token")) or "[UNK]"):
-        raise ModelFileError(f"{file}: unk_token={shown(unknown)} is not {stated!r}, the unk_token of tokenizer_config.json")
+    if unknown != (setting := _content(settings.get("unk_token")) or "[UNK]"):
+        raise ModelFileError(f"{file}: unk_token={shown(unknown)} is not {setting!r}, the unk_token of tokenizer_config.json")
     if normalizer.get("clean_text", True) is not True:
         raise _other_rules(file, "clean_text=false")
-    _check_unstated(normalizer, settings, file)
-    stated_case = settings.get("do_lower_case")
+    _check_defaults(normalizer, settings, file)
+    lowercase = settings.get("do_lower_case")
     chinese = settings.get("tokenize_chinese_chars")
     state["normalizer"] = {
         "type": "BertNormalizer",
         "clean_text": True,
         "handle_chinese_chars": True if chinese is None else chinese,
         "strip_accents": settings.get("strip_accents"),
-        "lowercase": True if stated_case is None else stated_case,
+        "lowercase": True if lowercase is None else lowercase,
     }
 
 
-def _check_unstated(normalizer: Mapping[str, Any], settings: Mapping[str, Any], file: Path) -> None:
-    """Raise ModelFileError where tokenizer.json differs from a default of transformers that nobody confirmed."""
+def _check_defaults(normalizer: Mapping[str, Any], settings: Mapping[str, Any], file: Path) -> None:
+    """Raise ModelFileError if tokenizer.json differs from a default of transformers that the settings do not confirm."""
     lowercase = normalizer.get("lowercase", True)
     strip = normalizer.get("strip_accents")
     facts = (
@@ -97,7 +103,7 @@ def _check_unstated(normalizer: Mapping[str, Any], settings: Mapping[str, Any], 
     for key, value, default in facts:
         if settings.get(key) is None and value != default:
             raise ModelFileError(
-                f"{file} says {key}={shown(value)}, but tokenizer_config.json has no {key}, and transformers assumes the opposite: "
+                f"{file} has {key}={shown(value)}, but tokenizer_config.json has no {key}, and transformers assumes the opposite; "
                 "add the value with which the encoder was trained to tokenizer_config.json"
             )
 
@@ -143,45 +149,45 @@ def _as_unigram(state: dict[str, Any], settings: Mapping[str, Any], file: Path) 
 def _check_generic(state: dict[str, Any], settings: Mapping[str, Any], file: Path) -> None:
     if (state.get("model") or {}).get("dropout"):
         raise ModelFileError(f"{file}: dropout={shown(state['model']['dropout'])} draws the pieces at random and is not supported")
-    stated = settings.get("add_prefix_space")
+    setting = settings.get("add_prefix_space")
     for step in _steps(state.get("pre_tokenizer"), "pretokenizers"):
-        if step.get("type") == "ByteLevel" and stated not in (None, value := step.get("add_prefix_space", False)):
-            raise _other_prefix(file, value, stated)
+        if step.get("type") == "ByteLevel" and setting not in (None, value := step.get("add_prefix_space", False)):
+            raise _other_prefix(file, value, setting)
 
 
 def _prefix(value: bool, settings: Mapping[str, Any], default: bool, file: Path) -> bool:
-    """Return whether a space is put before a text; ModelFileError where tokenizer.json differs from an unstated default."""
-    stated = settings.get("add_prefix_space")
-    if stated is None and value != default:
-        raise _other_prefix(file, value, stated)
-    return value if stated is None else bool(stated)
+    """Return whether a space is put before a text; raise ModelFileError if only tokenizer.json has a value, not the default."""
+    setting = settings.get("add_prefix_space")
+    if setting is None and value != default:
+        raise _other_prefix(file, value, setting)
+    return value if setting is None else bool(setting)
 
 
-def _other_prefix(file: Path, value: Any, stated: Any) -> ModelFileError:
+def _other_prefix(file: Path, value: Any, setting: Any) -> ModelFileError:
     return ModelFileError(
-        f"{file} says add_prefix_space={shown(value)} and tokenizer_config.json {shown(stated)}: set both to the value with which "
+        f"{file} has add_prefix_space={shown(value)} and tokenizer_config.json {shown(setting)}: set both to the value with which "
         "the encoder was trained"
     )
 
 
-def _check_model(state: Mapping[str, Any], kind: str, file: Path) -> None:
+def _check_model(state: Mapping[str, Any], model_type: str, file: Path) -> None:
     """Raise ModelFileError for a model of pieces that the class would not build."""
     model = state.get("model") or {}
-    _check_type(model, (kind,), "model", file)
-    for key, default in DEFAULTS[kind].items():
+    _check_type(model, (model_type,), "model", file)
+    for key, default in DEFAULTS[model_type].items():
         if model.get(key, default) not in (default, *((0.0,) if key == "dropout" else ())):
             raise _other_rules(file, f"{key}={shown(model[key])}")
 
 
-def _check_type(rule: Mapping[str, Any], kinds: tuple[str, ...], part: str, file: Path) -> None:
-    if rule.get("type") not in kinds:
+def _check_type(rule: Mapping[str, Any], types: tuple[str, ...], part: str, file: Path) -> None:
+    if rule.get("type") not in types:
         raise _other_rules(file, f"{part} {shown(rule.get('type'))}")
 
 
 def _other_rules(file: Path, problem: str) -> ModelFileError:
     return ModelFileError(
-        f"{file}: transformers leaves out {problem} for this tokenizer_class: set tokenizer_class to PreTrainedTokenizerFast in "
-        "tokenizer_config.json if the file is right"
+        f"{file}: transformers ignores {problem} for this tokenizer_class; if the file is right, set tokenizer_class to "
+        "PreTrainedTokenizerFast in tokenizer_config.json"
     )
 
 

@@ -1,4 +1,4 @@
-"""Reads the files of a tokenizer as transformers does: one tokenizer.json, changed by the settings next to it."""
+"""Read the files of a tokenizer as transformers does: one tokenizer.json, changed by the settings next to it."""
 
 import json
 import logging
@@ -29,7 +29,7 @@ class TokenizerFiles(NamedTuple):
 
     inner: tokenizers.Tokenizer
     where: str  # the file, for messages
-    names: dict[str, str]  # role -> special token, where a file states it
+    names: dict[str, str]  # special tokens by role, as far as the settings have them
     follows_file: bool  # whether transformers takes the special tokens around a text from tokenizer.json
 
 
@@ -42,14 +42,14 @@ def read_tokenizer_files(folder: Path, overrides: Mapping[str, Any], lowercase: 
         lowercase: Whether text is lower-cased before anything else (do_lower_case in sentence_bert_config.json).
 
     Raises:
-        ModelFileError: A file is missing, damaged, contradicts another one, or cannot be followed.
+        ModelFileError: A file is missing, is damaged, contradicts another file, or is not supported.
     """
     file, vocabulary = (folder / name for name in FILES)
     if not file.is_file() and not vocabulary.is_file():
         raise ModelFileError(f"{folder} has no tokenizer.json and no vocab.txt")
     config = read_json(folder / "config.json") if (folder / "config.json").is_file() else None
     settings = _read_settings(folder) | dict(overrides)
-    kind = class_of(settings, config, folder / "tokenizer_config.json")
+    tokenizer_class = class_of(settings, config, folder / "tokenizer_config.json")
     source = file if file.is_file() else vocabulary
     if file.is_file():
         state = check_rules(file)
@@ -62,18 +62,22 @@ def read_tokenizer_files(folder: Path, overrides: Mapping[str, Any], lowercase: 
             state = json.loads(_from_vocabulary(vocabulary, settings, config is not None, lowercase).to_str())
     with damage(source):
         if file.is_file():
-            apply_class(state, kind, settings, file)
+            apply_class(state, tokenizer_class, settings, file)
         if lowercase:
             _prepend_lowercase(state)
-        _add_tokens(state, settings, folder, kind)
+        _add_tokens(state, settings, folder, tokenizer_class)
         inner = tokenizers.Tokenizer.from_str(json.dumps(state))
         _check_ids(inner, state, source)
         check_speed(inner, source)
-    return TokenizerFiles(inner, str(source), _role_names(settings), kind == GENERIC and file.is_file() and config is not None)
+    follows_file = tokenizer_class == GENERIC and file.is_file() and config is not None
+    return TokenizerFiles(inner, str(source), _role_names(settings), follows_file)
 
 
 def read_pieces(folder: Path) -> tuple[tokenizers.Tokenizer, Path, int | None]:
-    """Read tokenizer.json alone, as a static table does; the file, and the number of pieces to which it cuts a text.
+    """Read tokenizer.json alone, as a static table does.
+
+    Returns:
+        The tokenizer, its file, and the number of pieces to which it cuts a text, or None.
 
     Raises:
         ModelFileError: The file is missing or damaged.
@@ -86,25 +90,25 @@ def read_pieces(folder: Path) -> tuple[tokenizers.Tokenizer, Path, int | None]:
     with damage(file):
         _add_tokens(state, {}, folder)
         inner = tokenizers.Tokenizer.from_str(json.dumps(state))
-        cut = inner.truncation["max_length"] if inner.truncation else None
+        max_length = inner.truncation["max_length"] if inner.truncation else None
         inner.no_truncation()
         inner.no_padding()
         check_speed(inner, file)
-    return inner, file, cut
+    return inner, file, max_length
 
 
 def _read_settings(folder: Path) -> dict[str, Any]:
-    """Return tokenizer_config.json with the special and added tokens of the older files beside it."""
+    """Return tokenizer_config.json with the special and added tokens of the older files next to it."""
     file, older, added = (folder / name for name in ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"))
     settings = read_side_file(file, "tokenizer_config.json") if file.is_file() else {}
     inputs = settings.get("model_input_names")
     if inputs is not None and not (isinstance(inputs, list) and "attention_mask" in inputs):
-        raise ModelFileError(f"{file}: model_input_names={shown(inputs)} is not a list with attention_mask: it is not supported")
+        raise ModelFileError(f"{file}: model_input_names={shown(inputs)} is not supported; it must be a list with attention_mask")
     specials = read_side_file(older, "special_tokens_map.json") if older.is_file() else {}
     for key, token in specials.items():
         if key in settings and _content(settings[key]) != _content(token) and key.endswith("_token"):
             raise ModelFileError(
-                f"{older}: {key}={shown(_content(token))} is not that of tokenizer_config.json: {shown(settings[key])}"
+                f"{older}: {key}={shown(_content(token))} differs from that in tokenizer_config.json, {shown(settings[key])}"
             )
     settings = {**specials, **{key: value for key, value in settings.items() if value is not None or key not in specials}}
     if added.is_file() and "added_tokens_decoder" not in settings:
@@ -113,12 +117,13 @@ def _read_settings(folder: Path) -> dict[str, Any]:
 
 
 def _check_case(state: Mapping[str, Any], settings: Mapping[str, Any], overrides: Mapping[str, Any], file: Path) -> None:
-    stated, normalizer = settings.get("do_lower_case"), state.get("normalizer") or {}
-    contradicts = isinstance(stated, bool) and normalizer.get("type") == "BertNormalizer" and normalizer["lowercase"] != stated
+    """Raise ModelFileError if tokenizer.json and tokenizer_config.json differ on lower-casing."""
+    setting, normalizer = settings.get("do_lower_case"), state.get("normalizer") or {}
+    contradicts = isinstance(setting, bool) and normalizer.get("type") == "BertNormalizer" and normalizer["lowercase"] != setting
     if contradicts and "do_lower_case" not in overrides:
         raise ModelFileError(
-            f"{file} has lowercase={normalizer['lowercase']} but tokenizer_config.json has do_lower_case={stated}: set both to the "
-            "value with which the encoder was trained"
+            f"{file} has lowercase={normalizer['lowercase']} but tokenizer_config.json has do_lower_case={setting}: set both to "
+            "the value with which the encoder was trained"
         )
 
 
@@ -131,20 +136,20 @@ def _prepend_lowercase(state: dict[str, Any]) -> None:
     state["normalizer"] = {"type": "Sequence", "normalizers": [{"type": "Lowercase"}, *steps]}
 
 
-def _add_tokens(state: dict[str, Any], settings: Mapping[str, Any], folder: Path, kind: str = GENERIC) -> None:
-    """Complete the added tokens of a tokenizer.json by those of the other files.
+def _add_tokens(state: dict[str, Any], settings: Mapping[str, Any], folder: Path, tokenizer_class: str = GENERIC) -> None:
+    """Complete the added tokens of a tokenizer.json with those of the other files.
 
-    Special tokens that have no role around a text are found in texts, as in transformers, unless split_special_tokens is set.
+    Special tokens without a role around a text are recognised in texts, as in transformers, unless split_special_tokens is set.
     """
     known = {token["content"]: dict(token) for token in state.get("added_tokens") or []}
-    stated = settings.get("added_tokens_decoder") or {}
-    if stated and kind != GENERIC and (lost := known.keys() - {token["content"] for token in stated.values()}):
+    decoder = settings.get("added_tokens_decoder") or {}
+    if decoder and tokenizer_class != GENERIC and (lost := known.keys() - {token["content"] for token in decoder.values()}):
         raise ModelFileError(
             f"{folder}/tokenizer_config.json: added_tokens_decoder lacks the token {shown(min(lost))} of tokenizer.json, and "
             "transformers 4 and 5 differ on it: add it"
         )
-    for number, token in stated.items():
-        entry = _added(token, int(number))
+    for number, token in decoder.items():
+        entry = _added_token(token, int(number))
         if known.get(entry["content"], entry) != entry:
             raise ModelFileError(
                 f"{folder}/tokenizer_config.json: the added token {shown(entry['content'])} differs from tokenizer.json"
@@ -152,14 +157,14 @@ def _add_tokens(state: dict[str, Any], settings: Mapping[str, Any], folder: Path
         known[entry["content"]] = entry
     specials = _special_tokens(settings)
     for content, number in (settings.get("added_tokens") or {}).items():
-        known.setdefault(content, _added({"content": content, "special": content in specials}, number))
+        known.setdefault(content, _added_token({"content": content, "special": content in specials}, number))
     vocabulary = _ids_of(state["model"])
-    following = max([*vocabulary.values(), *(token["id"] for token in known.values())], default=-1) + 1
+    next_id = max([*vocabulary.values(), *(token["id"] for token in known.values())], default=-1) + 1
     for content, token in specials.items():
         if content not in known:
-            number = vocabulary.get(content, following)
-            following += number == following
-            known[content] = _added({**token, "special": True}, number)
+            number = vocabulary.get(content, next_id)
+            next_id += number == next_id
+            known[content] = _added_token({**token, "special": True}, number)
     if settings.get("split_special_tokens") is not True:
         with_role = {*_role_names(settings).values(), *(name for names in SPECIALS.values() for name in names)}
         for token in known.values():
@@ -177,7 +182,7 @@ SPECIALS = {
 }
 
 
-def _added(token: Mapping[str, Any], number: int) -> dict[str, Any]:
+def _added_token(token: Mapping[str, Any], number: int) -> dict[str, Any]:
     """Return an entry of `added_tokens` in tokenizer.json, with the library's defaults."""
     flags = {flag: bool(token.get(flag, flag == "normalized" and not token.get("special"))) for flag in FLAGS}
     return {"id": number, "content": token["content"], **flags}
@@ -205,11 +210,11 @@ def _check_ids(inner: tokenizers.Tokenizer, state: Mapping[str, Any], file: Path
     for token in state["added_tokens"]:
         number = inner.token_to_id(token["content"])
         if number != token["id"]:
-            raise ModelFileError(f"{file}: the added token {shown(token['content'])} has id {token['id']}, but is number {number}")
+            raise ModelFileError(f"{file}: the added token {shown(token['content'])} has id {token['id']}, expected {number}")
 
 
 def _role_names(settings: Mapping[str, Any]) -> dict[str, str]:
-    """Return the special tokens by role that the settings state."""
+    """Return the special tokens in the settings by role."""
     names = {role: _content(settings.get(f"{role}_token")) for role in ROLES}
     return {role: name for role, name in names.items() if isinstance(name, str)}
 
@@ -219,7 +224,11 @@ def _content(token: Any) -> Any:
 
 
 def _from_vocabulary(vocabulary: Path, settings: Mapping[str, Any], is_encoder: bool, lowercase: bool) -> tokenizers.Tokenizer:
-    """Build BERT's rules on vocab.txt; ModelFileError where only the trainer of an encoder knows whether text is lower-cased."""
+    """Build BERT's rules on vocab.txt.
+
+    Raises:
+        ModelFileError: The files of an encoder do not tell whether text is lower-cased.
+    """
     check_size(vocabulary, "vocabulary")
     pieces = vocabulary.read_text(encoding="utf-8").rstrip().split("\n")
     lower = settings.get("do_lower_case")
@@ -247,15 +256,15 @@ def _from_vocabulary(vocabulary: Path, settings: Mapping[str, Any], is_encoder: 
 
 
 def splitting(inner: tokenizers.Tokenizer, names: list[str]) -> tokenizers.Tokenizer:
-    """Return a tokenizer that splits text which spells a special token after its first character, so that it stays text.
+    """Return a tokenizer that splits the text "<pad>" after its first character, so that it does not become a special token.
 
-    SentencePiece lists "<pad>" among its pieces, with the best score of all: text that says so would become padding.
+    SentencePiece lists "<pad>" among its pieces with the best score of all, so such text would become padding.
     """
     state = json.loads(inner.to_str())
     pattern = "|".join(f"(?<={re.escape(name[0])})(?={re.escape(name[1:])})" for name in names if len(name) > 1)
     rule = {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
-    before = state.get("pre_tokenizer")
-    steps = before["pretokenizers"] if before and before["type"] == "Sequence" else [before] if before else []
+    splitter = state.get("pre_tokenizer")
+    steps = splitter["pretokenizers"] if splitter and splitter["type"] == "Sequence" else [splitter] if splitter else []
     if rule in steps:
         return inner
     state["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [*steps, rule]}

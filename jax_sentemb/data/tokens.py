@@ -1,4 +1,4 @@
-"""Tokenised corpora: token ids of all sentences, written to the cache once and then memory-mapped."""
+"""Tokenise corpora: the token ids of all sentences are written to the cache once and then memory-mapped."""
 
 import contextlib
 import shutil
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, SupportsIndex
 import numpy as np
 from jaxtyping import Int, Integer
 
-from jax_sentemb.data.cache import cache_folder, cached, mapped, read_about
+from jax_sentemb.data.cache import cache_folder, cached, map_array, read_about
 from jax_sentemb.data.sentences import Sentences
 from jax_sentemb.data.workers import Reader, TokenizeJob, blocks, id_type
 from jax_sentemb.errors import ConfigError, DataError, Setting
@@ -17,15 +17,15 @@ from jax_sentemb.provenance import TOKENS, Source, fingerprint
 from jax_sentemb.types import Rows
 
 COLUMNS = {"starts": np.dtype("<i8"), "lengths": np.dtype("<i4"), "line": np.dtype("<i8")}
-CHUNK = 1 << 18  # rows processed at once
-PARTITION = 1 << 21  # rows, on average, among which duplicates are searched at once: about 100 MB
+CHUNK = 1 << 18  # rows that are processed at once
+PARTITION = 1 << 21  # average number of rows that are searched for duplicates at once; they take about 100 MB
 DIGEST = np.dtype([("digest", np.uint64), ("row", np.int64)])
 
 
 class Subsample(NamedTuple):
     """A random subset of a corpus, for low-shot training."""
 
-    size: float = 0  # from 1 on a number of sentences, below 1 a fraction, 0 for the whole corpus
+    size: float = 0  # a number of sentences (1 or more), a fraction (below 1), or 0 for the whole corpus
     seed: int = 0
 
 
@@ -35,11 +35,13 @@ ALL = Subsample()
 class Tokens:
     """Token rows. No row is empty and, unless the corpus is `ordered`, no two rows are equal.
 
-    `line[row]` is the number of its sentence in the corpus, `lengths[row]` its number of tokens.
-
-    `report`: lines, blank (lines without text), sentences (tokenised), usable (rows), duplicates (removed, so that no batch has a
-    sentence twice), truncated, mean_tokens, median_tokens, p95_tokens (of the rows), unknown_token_rate (of all pieces),
-    max_seq_length. `fingerprint` identifies corpus, tokenizer, length and subset.
+    Attributes:
+        line: The number of the sentence of each row in the corpus.
+        lengths: The number of tokens of each row.
+        report: Counts: lines, blank (lines without text), sentences (tokenised), usable (rows), duplicates (removed, so that no
+            batch has a sentence twice), truncated, mean_tokens, median_tokens, p95_tokens (of the rows), unknown_token_rate (of all
+            pieces), and max_seq_length.
+        fingerprint: Identifies corpus, tokenizer, length and subset.
     """
 
     def __init__(
@@ -51,7 +53,7 @@ class Tokens:
         max_seq_length: int,
         ordered: bool = False,
     ) -> None:
-        """`columns`: "ids", the tokens of all rows concatenated, and for each row "starts" (in ids), "lengths" and "line"."""
+        """Define the rows by `columns`: "ids" of all rows, concatenated, and for each row "starts" (in ids), "lengths", "line"."""
         self.ordered = ordered
         self.line, self.lengths, self.report = columns["line"], columns["lengths"], report
         self.fingerprint, self.pad_id, self.max_seq_length = fingerprint, pad_id, max_seq_length
@@ -62,19 +64,19 @@ class Tokens:
 
     @property
     def id_type(self) -> np.dtype:
-        """The dtype in which ids are stored."""
+        """Return the dtype in which ids are stored."""
         return self._ids.dtype
 
     def texts(self, rows: Int[np.ndarray, " rows"], epoch: int) -> list[list[Int[np.ndarray, " _"]]]:
-        """The ids of the rows: one text each, the same in every epoch."""
+        """Return the ids of the rows: one text each, the same in every epoch."""
         return [[self.ids(row) for row in rows.tolist()]]
 
     def word_counts(self, vocab_size: int) -> Int[np.ndarray, " vocab"]:
-        """The number of occurrences of each token in the rows, int64 [V]."""
+        """Return the number of occurrences of each token in the rows, int64 [V]."""
         counts = np.zeros(vocab_size, np.int64)
         for first in range(0, len(self), CHUNK):
             starts, lengths = self._starts[first : first + CHUNK], self.lengths[first : first + CHUNK]
-            ids = self._ids[starts[0] : starts[-1] + lengths[-1]]  # ids of duplicates lie between the rows
+            ids = self._ids[starts[0] : starts[-1] + lengths[-1]]  # ids of removed duplicates lie between the rows
             change = np.zeros(len(ids) + 1, np.int8)
             change[starts - starts[0]] += 1
             change[starts - starts[0] + lengths] -= 1
@@ -82,28 +84,28 @@ class Tokens:
         return counts
 
     def rows_of_one_word(self) -> Int[np.ndarray, " rows"]:
-        """The rows whose tokens are all equal, int64."""
-        found = [np.zeros(0, np.int64)]
+        """Return the rows whose tokens are all equal, int64."""
+        rows = [np.zeros(0, np.int64)]
         for first in range(0, len(self), CHUNK):
             starts, lengths = self._starts[first : first + CHUNK], self.lengths[first : first + CHUNK]
             ids = self._ids[starts[0] : starts[-1] + lengths[-1]]
-            changes = np.concatenate([[0], np.cumsum(ids[1:] != ids[:-1])])  # number of changes between neighbours up to a token
+            changes = np.concatenate([[0], np.cumsum(ids[1:] != ids[:-1])])  # up to each token, how often neighbours differ
             begin = starts - starts[0]
-            found.append(first + np.flatnonzero(changes[begin + lengths - 1] == changes[begin]))
-        return np.concatenate(found)
+            rows.append(first + np.flatnonzero(changes[begin + lengths - 1] == changes[begin]))
+        return np.concatenate(rows)
 
     def labels(self, rows: Int[np.ndarray, " rows"], epoch: int) -> None:
-        """None: a corpus has no labels."""
+        """Return None: a corpus has no labels."""
         return None
 
     def ids(self, row: SupportsIndex) -> Int[np.ndarray, " tokens"]:
-        """int32 ids of a row."""
+        """Return the int32 ids of a row."""
         start = self._starts[row]
         return self._ids[start : start + self.lengths[row]].astype(np.int32)
 
 
 def pad(ids: Sequence[Int[np.ndarray, " _"]], width: int, pad_id: int) -> Rows:
-    """Right-padded rows [R, width] from arrays of at most `width` ids."""
+    """Return right-padded rows [R, width] from arrays of at most `width` ids."""
     lengths = np.array([len(row) for row in ids])
     mask = np.arange(width) < lengths[:, None]
     tokens = np.full((len(ids), width), pad_id, np.int32)
@@ -120,11 +122,23 @@ def tokenize(
     ordered: bool = False,
     workers: int = 0,
 ) -> Tokens:
-    """The tokens of a corpus, read from `cache` (default: the user's cache folder) if it has them; `ordered` keeps duplicates.
+    """Tokenise a corpus, or read its tokens from the cache.
 
-    Only the sentences of `subset` are read and tokenised. `workers` is the number of processes that tokenise, as for
-    `workers.blocks`; it does not change the rows. Memory does not grow with the corpus (with a subset: 8 bytes for each of its
-    sentences). ConfigError or DataError for a subset that cannot be drawn, ResourceError if a worker dies.
+    Memory does not grow with the corpus, except by 8 bytes for each sentence of a subset.
+
+    Args:
+        sentences: The corpus.
+        tokenizer: The tokenizer.
+        max_seq_length: The number of tokens after which a sentence is cut.
+        cache: The folder of the cache, by default that of the user.
+        subset: The sentences to read and tokenise.
+        ordered: Whether to keep duplicates.
+        workers: The number of processes that tokenise, as in `workers.blocks`. It does not change the rows.
+
+    Raises:
+        ConfigError: The size of the subset is invalid.
+        DataError: The subset is larger than the corpus.
+        ResourceError: A worker ended.
     """
     lines = draw(len(sentences), subset) if subset.size else range(len(sentences))
     sources = {
@@ -137,31 +151,36 @@ def tokenize(
 
     def write(partial: Path) -> dict[str, Any]:
         report = _write(partial, TokenizeJob(sentences, tokenizer, max_seq_length), lines, ordered, workers)
-        # Reading the whole corpus again to compare it would take long for a few lines of it.
-        sentences.check_unchanged(content=not (subset.size and sentences.indexed))
+        # For a small subset, reading the whole corpus again to compare it would take too long.
+        sentences.check_unchanged(content=not (subset.size and sentences.is_indexed))
         return {"report": report}
 
     folder = cached(cache or cache_folder(), TOKENS, sources, write)
-    columns = {name: mapped(folder / f"{name}.bin", kind) for name, kind in {"ids": id_type(tokenizer), **COLUMNS}.items()}
-    known = fingerprint(TOKENS, sources)
-    return Tokens(columns, read_about(folder)["report"], known, tokenizer.pad_id, max_seq_length, ordered)
+    columns = {name: map_array(folder / f"{name}.bin", dtype) for name, dtype in {"ids": id_type(tokenizer), **COLUMNS}.items()}
+    identity = fingerprint(TOKENS, sources)
+    return Tokens(columns, read_about(folder)["report"], identity, tokenizer.pad_id, max_seq_length, ordered)
 
 
 def draw(count: int, subset: Subsample) -> Int[np.ndarray, " drawn"]:
-    """The sorted numbers, out of 0 .. count - 1, that a subset consists of; int64."""
+    """Draw the numbers of the sentences of a subset out of 0 .. count - 1; int64, sorted.
+
+    Raises:
+        ConfigError: The size of the subset is invalid.
+        DataError: The subset is larger than the corpus.
+    """
     size = subset.size
-    wanted = int(size) if size >= 1 else max(round(size * count), 1)
-    if size < 0 or (size > 1 and size != wanted):
+    number = int(size) if size >= 1 else max(round(size * count), 1)
+    if size < 0 or (size > 1 and size != number):
         raise ConfigError(Setting("data.subset", size), " must be a whole number of sentences, or a fraction between 0 and 1")
-    if wanted > count:
+    if number > count:
         raise DataError(Setting("data.subset", size), f" exceeds the {count} sentences of the corpus")
-    return np.sort(np.random.Generator(np.random.Philox(subset.seed)).choice(count, wanted, replace=False))
+    return np.sort(np.random.Generator(np.random.Philox(subset.seed)).choice(count, number, replace=False))
 
 
 def _write(folder: Path, job: TokenizeJob, lines: Sequence[int] | np.ndarray, ordered: bool, workers: int) -> dict[str, Any]:
-    """Writes ids.bin (the rows of all sentences, concatenated) and COLUMNS (of the distinct rows); returns the report.
+    """Write ids.bin (the rows of all sentences, concatenated) and COLUMNS (of the distinct rows), and return the report.
 
-    Values for all sentences are kept in files, because the corpus may be larger than memory.
+    Values for all sentences are in files, because the corpus may be larger than memory.
     """
     work = folder / "work"
     work.mkdir()
@@ -175,12 +194,12 @@ def _write(folder: Path, job: TokenizeJob, lines: Sequence[int] | np.ndarray, or
             truncated += block.truncated
             pieces += block.pieces
             unknown += block.unknown
-    kept = np.memmap(work / "kept", bool, "w+", shape=len(lines))
+    is_first = np.memmap(work / "first", bool, "w+", shape=len(lines))
     if ordered:
-        kept[:] = True
+        is_first[:] = True
     else:
-        _mark_first(mapped(work / "digests", np.uint64), kept, work)
-    histogram, sentences = _write_columns(folder, mapped(work / "lengths", np.int32), kept, lines, job)
+        _mark_first(map_array(work / "digests", np.uint64), is_first, work)
+    histogram, sentences = _write_columns(folder, map_array(work / "lengths", np.int32), is_first, lines, job)
     shutil.rmtree(work)
     usable, counts = int(histogram.sum()), job.sentences.report
     return {
@@ -196,8 +215,8 @@ def _write(folder: Path, job: TokenizeJob, lines: Sequence[int] | np.ndarray, or
     }
 
 
-def _mark_first(digests: np.ndarray, kept: np.ndarray, folder: Path) -> None:
-    """Sets `kept` to True at the first of equal digests. Digests are distributed to files by value, and each file is sorted."""
+def _mark_first(digests: np.ndarray, is_first: np.ndarray, folder: Path) -> None:
+    """Set `is_first` to True at the first of equal digests. Digests are distributed to files by value, and each file is sorted."""
     count = -(-len(digests) // PARTITION)
     for start in range(0, len(digests), CHUNK):
         chunk = digests[start : start + CHUNK]
@@ -206,49 +225,50 @@ def _mark_first(digests: np.ndarray, kept: np.ndarray, folder: Path) -> None:
         rows = np.empty(len(chunk), DIGEST)
         rows["digest"], rows["row"] = chunk[order], start + order
         ends = np.cumsum(np.bincount(part.astype(np.int64), minlength=count))
-        for number, some in enumerate(np.split(rows, ends[:-1])):
+        for number, group in enumerate(np.split(rows, ends[:-1])):
             with (folder / f"{number}.part").open("ab") as file:
-                file.write(some.tobytes())
+                file.write(group.tobytes())
     for number in range(count):
         part = folder / f"{number}.part"
         rows = np.fromfile(part, DIGEST)
         part.unlink()
-        kept[rows["row"][np.unique(rows["digest"], return_index=True)[1]]] = True
+        is_first[rows["row"][np.unique(rows["digest"], return_index=True)[1]]] = True
 
 
 def _write_columns(
-    folder: Path, lengths: np.ndarray, kept: np.ndarray, lines: Sequence[int] | np.ndarray, job: TokenizeJob
+    folder: Path, lengths: np.ndarray, is_first: np.ndarray, lines: Sequence[int] | np.ndarray, job: TokenizeJob
 ) -> tuple[np.ndarray, int]:
-    """Writes COLUMNS; returns the number of rows of each length, int64 [max_seq_length + 1], and of sentences with text."""
-    histogram, sentences, at = np.zeros(job.max_seq_length + 1, np.int64), 0, 0
+    """Write COLUMNS; return the number of rows of each length, int64 [max_seq_length + 1], and of sentences with text."""
+    histogram, sentences, offset = np.zeros(job.max_seq_length + 1, np.int64), 0, 0
     with contextlib.ExitStack() as stack:
         files = {name: stack.enter_context((folder / f"{name}.bin").open("wb")) for name in COLUMNS}
         for start in range(0, len(lengths), CHUNK):
             part = slice(start, start + CHUNK)
             length = lengths[part]
-            text = length > job.tokenizer.added  # a row of only [CLS] and [SEP] has no text
-            rows = np.flatnonzero(kept[part] & text)
-            ends = at + np.cumsum(length, dtype=np.int64)
+            has_text = length > job.tokenizer.added  # a row with only [CLS] and [SEP] has no text
+            rows = np.flatnonzero(is_first[part] & has_text)
+            ends = offset + np.cumsum(length, dtype=np.int64)
             for name, values in (("starts", ends - length), ("lengths", length), ("line", np.asarray(lines[part]))):
                 files[name].write(values[rows].astype(COLUMNS[name]).tobytes())
             histogram += np.bincount(length[rows], minlength=len(histogram))
-            sentences += int(text.sum())
-            at = int(ends[-1])
+            sentences += int(has_text.sum())
+            offset = int(ends[-1])
     return histogram, sentences
 
 
 def length_report(histogram: Int[np.ndarray, " lengths"]) -> dict[str, float | int]:
-    """Mean, median and 95th percentile of lengths, the last two interpolated as NumPy does and rounded down.
+    """Return mean, median and 95th percentile of lengths. The last two are interpolated as in NumPy and rounded down.
 
-    histogram: the number of rows of each length from 0 on.
+    Args:
+        histogram: The number of rows of each length from 0 on.
     """
-    count, below = int(histogram.sum()), np.cumsum(histogram)
+    count, cumulative = int(histogram.sum()), np.cumsum(histogram)
     if not count:
         return {"mean_tokens": 0.0, "median_tokens": 0, "p95_tokens": 0}
 
     def percentile(percent: int) -> int:
-        place, rest = divmod((count - 1) * percent, 100)
-        low, high = np.searchsorted(below, [place, min(place + 1, count - 1)], side="right").tolist()
+        index, rest = divmod((count - 1) * percent, 100)
+        low, high = np.searchsorted(cumulative, [index, min(index + 1, count - 1)], side="right").tolist()
         return (low * (100 - rest) + high * rest) // 100
 
     mean = float(histogram @ np.arange(len(histogram))) / count

@@ -1,4 +1,4 @@
-"""Word tokenizer for methods on word vectors: wraps `tokenizers`, without [CLS] and [SEP]."""
+"""Split sentences into words for methods on word vectors: wraps `tokenizers`, without [CLS] and [SEP]."""
 
 import functools
 import hashlib
@@ -26,7 +26,8 @@ FILE = "tokenizer.json"
 class WordTokenizer:
     """Converts sentences to word ids: splits at spaces and punctuation, and lower-cases if the vocabulary is in lower case.
 
-    Attributes as those of Tokenizer: vocab_size, pad_id, unk_id and fingerprint; `added` is the number of special tokens of a row.
+    The attributes vocab_size, pad_id, unk_id and fingerprint are those of Tokenizer. `added` is the number of special tokens of a
+    row.
     """
 
     added = 0
@@ -46,7 +47,7 @@ class WordTokenizer:
 
     @classmethod
     def of(cls, words: Sequence[str], lowercase: bool) -> "WordTokenizer":
-        """A vocabulary of these words, numbered in this order after [PAD] and [UNK]."""
+        """Return a tokenizer with a vocabulary of these words, numbered in this order after [PAD] and [UNK]."""
         vocabulary = {word: number for number, word in enumerate(dict.fromkeys((PAD, UNKNOWN, *words)))}
         inner = tokenizers.Tokenizer(WordLevel(vocabulary, unk_token=UNKNOWN))
         inner.normalizer, inner.pre_tokenizer = _rules(lowercase)
@@ -54,47 +55,52 @@ class WordTokenizer:
 
     @property
     def words(self) -> list[str]:
-        """All words in the order of their ids, with [PAD] and [UNK]."""
+        """Return all words in the order of their ids, with [PAD] and [UNK]."""
         vocabulary = self._inner.get_vocab()
         return sorted(vocabulary, key=vocabulary.__getitem__)
 
     @property
     def lowercase(self) -> bool:
-        """Whether sentences are lower-cased."""
+        """Return whether sentences are lower-cased."""
         return self._inner.normalizer is None or self._inner.normalizer.normalize_str("A") == "a"
 
     def extended(self, words: Iterable[str]) -> "WordTokenizer":
-        """A tokenizer with these words added at the end of the vocabulary."""
+        """Return a tokenizer with these words added at the end of the vocabulary."""
         return WordTokenizer.of([*self.words[2:], *words], self.lowercase)
 
     @classmethod
     def load(cls, directory: str | Path) -> "WordTokenizer":
-        """Reads tokenizer.json; ModelFileError if it is missing, damaged or not a word vocabulary."""
+        """Read tokenizer.json.
+
+        Raises:
+            ModelFileError: The file is missing, damaged or not a word vocabulary.
+        """
         file = Path(directory) / FILE
         if not file.is_file():
             raise ModelFileError(f"{file} is missing")
         check_rules(file)
         with damage(file):
             inner = tokenizers.Tokenizer.from_file(str(file))
-            found = cls(inner, str(file))
-            kind = json.loads(inner.to_str())["model"]["type"]
-        if kind != "WordLevel":
-            raise ModelFileError(f"{file} is a {kind} tokenizer, expected a word vocabulary (WordLevel)")
-        if sorted(inner.get_vocab().values()) != list(range(found.vocab_size)) or (found.pad_id, found.unk_id) != (0, 1):
-            raise ModelFileError(f"{file} is damaged: ids do not run from 0, with {PAD} and {UNKNOWN} first")
-        return found
+            tokenizer = cls(inner, str(file))
+            model_type = json.loads(inner.to_str())["model"]["type"]
+        if model_type != "WordLevel":
+            raise ModelFileError(f"{file} is a {model_type} tokenizer, expected a word vocabulary (WordLevel)")
+        ids = sorted(inner.get_vocab().values())
+        if ids != list(range(tokenizer.vocab_size)) or (tokenizer.pad_id, tokenizer.unk_id) != (0, 1):
+            raise ModelFileError(f"{file} is damaged: ids must be consecutive from 0, with {PAD} and {UNKNOWN} first")
+        return tokenizer
 
     def save(self, directory: str | Path) -> None:
-        """Writes tokenizer.json."""
+        """Write tokenizer.json."""
         Path(directory).mkdir(parents=True, exist_ok=True)
         write_text(Path(directory) / FILE, self._inner.to_str(pretty=True))
 
     def copy(self) -> "WordTokenizer":
-        """An equal tokenizer, for another thread."""
+        """Return an equal tokenizer, for another thread."""
         return WordTokenizer(tokenizers.Tokenizer.from_str(self._inner.to_str()))
 
     def encode(self, sentences: Sequence[str], max_seq_length: int) -> tuple[list[Int[np.ndarray, " _"]], int]:
-        """int32 word ids of each sentence, at most `max_seq_length`, and the number of sentences that were cut."""
+        """Return the int32 word ids of each sentence, at most `max_seq_length`, and the number of sentences that were cut."""
         check_text(sentences)
         texts = self._shortened(sentences, max_seq_length + 1)
         with damage("the tokenizer"):
@@ -104,7 +110,7 @@ class WordTokenizer:
 
 
 def count_words(sentences: Iterable[str], lowercase: bool) -> Counter[str]:
-    """The number of occurrences of each word, split as WordTokenizer does."""
+    """Return the number of occurrences of each word, split as WordTokenizer does."""
     counts: Counter[str] = Counter()
     for sentence in sentences:
         counts.update(split_words(sentence, lowercase))
@@ -112,7 +118,7 @@ def count_words(sentences: Iterable[str], lowercase: bool) -> Counter[str]:
 
 
 def split_words(sentence: str, lowercase: bool) -> list[str]:
-    """The words of a sentence, split as WordTokenizer does."""
+    """Return the words of a sentence, split as WordTokenizer does."""
     normalizer, splitter = _rules(lowercase)
     return [word for word, _ in splitter.pre_tokenize_str(normalizer.normalize_str(sentence))]
 

@@ -1,4 +1,4 @@
-"""Reads files of word vectors: text of GloVe and fastText, and NumPy archives."""
+"""Read files of word vectors: text of GloVe and fastText, and NumPy archives."""
 
 import lzma
 import re
@@ -18,11 +18,11 @@ from jax_sentemb.errors import ModelFileError
 from jax_sentemb.files import check_regular, shown, user_path
 
 LONGEST = 1 << 20  # bytes of a line; 300 numbers take 3,000
-ENDINGS = (".txt", ".vec", ".npz")
+SUFFIXES = (".txt", ".vec", ".npz")
 
 
 class WordVectorTable(NamedTuple):
-    """Words and their vectors; row i of `vectors` belongs to words[i]."""
+    """Words and their vectors. Row i of `vectors` belongs to words[i]."""
 
     name: str
     words: list[str]
@@ -30,33 +30,39 @@ class WordVectorTable(NamedTuple):
 
 
 def is_word_vectors(path: str | Path) -> bool:
-    """Whether a file has the name of a word-vector file: .txt, .vec or .npz, the first two also with .gz or .xz."""
+    """Return whether a file has the name of a word-vector file: .txt, .vec or .npz, the first two also with .gz or .xz."""
     path = Path(path)
-    return path.with_suffix("").suffix in ENDINGS[:2] if path.suffix in COMPRESSED else path.suffix in ENDINGS
+    return path.with_suffix("").suffix in SUFFIXES[:2] if path.suffix in COMPRESSED else path.suffix in SUFFIXES
 
 
 def read_word_vectors(path: str | Path, keep: set[str] | None = None) -> WordVectorTable:
-    """The vectors of a file; with `keep`, only those of these words. If a word occurs twice, the first vector counts.
+    """Read the vectors of a file. If a word occurs twice, its first vector is used.
 
     Text has a word and its numbers on each line, with or without fastText's first line (count and width). A .npz archive has
-    `words` (UTF-8 bytes or text) and `vectors` [words, E]. Memory grows with the words that are kept. ModelFileError for a file
-    that is missing or damaged; it names the line.
+    `words` (UTF-8 bytes or text) and `vectors` [words, E]. Memory grows with the words that are read.
+
+    Args:
+        path: The file.
+        keep: The words to read, by default all.
+
+    Raises:
+        ModelFileError: The file is missing or damaged. The message names the line.
     """
     path = user_path(path)
     check_regular(path)
     try:
-        found = dict(_archive(path, keep) if path.suffix == ".npz" else _lines(path, keep))
+        table = dict(_archive(path, keep) if path.suffix == ".npz" else _lines(path, keep))
     except OSError as error:
         raise ModelFileError(f"{path}: {error.strerror or error}") from None
     except (EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, UnicodeDecodeError) as error:
         raise ModelFileError(f"{path} is damaged: {error}") from None
-    if not found:
+    if not table:
         raise ModelFileError(f"{path} has no vector" + (" for any word of the text" if keep else "s"))
-    matrix = np.stack(list(found.values()))
+    matrix = np.stack(list(table.values()))
     if not np.isfinite(matrix).all():
         row = int((~np.isfinite(matrix)).any(axis=1).argmax())
-        raise ModelFileError(f"{path}: the vector of {list(found)[row]!r} is not finite (NaN or Inf)")
-    return WordVectorTable(_name(path), list(found), matrix)
+        raise ModelFileError(f"{path}: the vector of {list(table)[row]!r} is not finite (NaN or Inf)")
+    return WordVectorTable(_name(path), list(table), matrix)
 
 
 def _lines(path: Path, keep: set[str] | None) -> Iterator[tuple[str, np.ndarray]]:
@@ -65,7 +71,7 @@ def _lines(path: Path, keep: set[str] | None) -> Iterator[tuple[str, np.ndarray]
     with _opened(path) as file:
         for number, raw in enumerate(iter(lambda: file.readline(LONGEST), b""), 1):
             if len(raw) == LONGEST:
-                raise ModelFileError(f"{path}:{number}: a line of {LONGEST:,} bytes or more: no word and its numbers")
+                raise ModelFileError(f"{path}:{number}: the line has {LONGEST:,} bytes or more, expected a word and its numbers")
             line = raw.decode("utf-8", errors="replace").rstrip("\r\n ")
             if number == 1 and re.fullmatch("[0-9]{1,18} [0-9]{1,9}", line):
                 width = int(line.split(" ")[1])
@@ -100,7 +106,7 @@ def _archive(path: Path, keep: set[str] | None) -> Iterator[tuple[str, np.ndarra
     if words.ndim != 1 or vectors.ndim != 2 or not vectors.shape[1] or len(words) != len(vectors) or words.dtype.kind not in "SU":
         raise ModelFileError(f"{path}: the shapes of words {list(words.shape)} and vectors {list(vectors.shape)} do not match")
     seen: set[str] = set()
-    for word, vector in zip(words, vectors, strict=True):  # one by one: a list of all words may take 50 times the memory
+    for word, vector in zip(words, vectors, strict=True):  # one at a time, since a list of all words may take 50 times the memory
         text = word.decode("utf-8", errors="replace") if isinstance(word, bytes) else str(word)
         if text not in seen and (keep is None or text in keep):
             seen.add(text)
@@ -126,6 +132,6 @@ def _check_sizes(path: Path, archive: zipfile.ZipFile) -> None:
 
 
 def _name(path: Path) -> str:
-    for ending in (*COMPRESSED, *ENDINGS):
+    for ending in (*COMPRESSED, *SUFFIXES):
         path = path.with_suffix("") if path.suffix == ending else path
     return path.name

@@ -1,4 +1,4 @@
-"""Tokenises sentences block by block, in this process or in several; the result does not depend on their number."""
+"""Tokenise sentences block by block, in this process or in several. The result does not depend on the number of processes."""
 
 import multiprocessing
 import os
@@ -17,14 +17,14 @@ from jax_sentemb.data.sentences import Sentences
 from jax_sentemb.data.shuffle import hash64
 from jax_sentemb.errors import ResourceError, Setting
 
-SENTENCES = 10_000  # tokenised at once
-CHARACTERS = 1 << 24  # of these sentences that are in memory
-PARALLEL = 200_000  # sentences from which on workers save time: each takes half a second to start
+SENTENCES = 10_000  # sentences that are tokenised at once
+CHARACTERS = 1 << 24  # characters of these sentences that are in memory
+PARALLEL = 200_000  # workers are used from this number of sentences on, since each takes half a second to start
 
 
 @runtime_checkable
 class Reader(Protocol):
-    """Interface of a tokenizer for the tokenisation of a corpus; Tokenizer and WordTokenizer implement it."""
+    """The interface of a tokenizer that tokenises a corpus. Tokenizer and WordTokenizer implement it."""
 
     added: int  # special tokens of a row
     vocab_size: int
@@ -32,7 +32,9 @@ class Reader(Protocol):
     pad_id: int
     unk_id: int
 
-    def encode(self, sentences: Sequence[str], max_seq_length: int, /) -> tuple[list[Int[np.ndarray, " _"]], int]: ...
+    def encode(self, sentences: Sequence[str], max_seq_length: int, /) -> tuple[list[Int[np.ndarray, " _"]], int]:
+        """Return the int32 ids of each sentence, at most `max_seq_length`, and the number of sentences that were cut."""
+        ...
 
 
 class Block(NamedTuple):
@@ -54,11 +56,11 @@ class TokenizeJob(NamedTuple):
     max_seq_length: int
 
     def block(self, lines: Sequence[int] | Int[np.ndarray, " lines"]) -> Block:
-        """The tokens of some lines."""
+        """Return the tokens of some lines."""
         rows, cut = [], 0
         for texts in texts_in_parts(self.sentences, lines):
-            some, cut_texts = self.tokenizer.encode(texts, self.max_seq_length)
-            rows, cut = rows + some, cut + cut_texts
+            encoded, cut_texts = self.tokenizer.encode(texts, self.max_seq_length)
+            rows, cut = rows + encoded, cut + cut_texts
         flat, lengths = np.concatenate(rows), np.array([len(row) for row in rows], np.int32)
         unknown = int((flat == self.tokenizer.unk_id).sum())
         pieces = len(flat) - self.tokenizer.added * len(rows)
@@ -66,7 +68,7 @@ class TokenizeJob(NamedTuple):
 
 
 def texts_in_parts(sentences: Sentences, lines: Sequence[int] | Int[np.ndarray, " lines"]) -> Iterator[list[str]]:
-    """Yield the sentences of these lines. A part ends when it has CHARACTERS, so that long lines are not in memory together."""
+    """Yield the sentences of these lines in parts of about CHARACTERS, so that not many long lines are in memory together."""
     texts: list[str] = []
     size = 0
     for line in lines:
@@ -80,21 +82,27 @@ def texts_in_parts(sentences: Sentences, lines: Sequence[int] | Int[np.ndarray, 
 
 
 def id_type(tokenizer: Reader) -> np.dtype:
-    """The dtype in which ids are stored."""
+    """Return the dtype in which ids are stored."""
     return np.dtype("<u2" if tokenizer.vocab_size <= 1 << 16 else "<u4")
 
 
 def blocks(job: TokenizeJob, lines: Sequence[int] | Int[np.ndarray, " lines"], workers: int) -> Iterator[Block]:
-    """The tokens of the lines, SENTENCES at once, in order.
+    """Return the tokens of the lines in order, SENTENCES at once.
 
-    `workers`: number of additional processes that tokenise; 0 for none, -1 for one on each core if there are several. Corpora below
-    PARALLEL sentences are tokenised in this process.
+    Args:
+        job: Sentences, tokenizer and maximal length.
+        lines: The numbers of the sentences.
+        workers: The number of additional processes that tokenise: 0 for none, -1 for one on each core if there are several. Corpora
+            below PARALLEL sentences are tokenised in this process.
+
+    Raises:
+        ResourceError: A worker ended.
     """
     parts = (lines[start : start + SENTENCES] for start in range(0, len(lines), SENTENCES))
     if workers < 0:
         workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         workers = workers if workers > 1 else 0
-    if workers and job.sentences.indexed and len(lines) >= PARALLEL:
+    if workers and job.sentences.is_indexed and len(lines) >= PARALLEL:
         return _in_workers(job, parts, workers)
     return map(job.block, map(_numbers, parts))
 
@@ -104,16 +112,16 @@ def _numbers(lines: Sequence[int] | np.ndarray) -> Sequence[int]:
 
 
 def _in_workers(job: TokenizeJob, parts: Iterator[Sequence[int] | np.ndarray], workers: int) -> Iterator[Block]:
-    waiting: deque[Future[Block]] = deque()
+    pending: deque[Future[Block]] = deque()
     spawn = multiprocessing.get_context("spawn")  # JAX has threads, so a forked copy of this process could hang
     with ProcessPoolExecutor(workers, spawn, _start, (job,)) as pool:
         try:
             for part in parts:
-                waiting.append(pool.submit(_work, part))
-                if len(waiting) > 2 * workers:  # limits the results held in memory
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
+                pending.append(pool.submit(_work, part))
+                if len(pending) > 2 * workers:  # limits the results in memory
+                    yield pending.popleft().result()
+            while pending:
+                yield pending.popleft().result()
         except BrokenProcessPool:
             raise ResourceError(
                 "a worker process that tokenises the corpus ended (killed, or out of memory): run the same command again, or set ",
@@ -121,7 +129,7 @@ def _in_workers(job: TokenizeJob, parts: Iterator[Sequence[int] | np.ndarray], w
                 " to tokenise without workers",
             ) from None
         finally:
-            for future in waiting:
+            for future in pending:
                 future.cancel()
 
 
@@ -129,7 +137,7 @@ _job: TokenizeJob | None = None  # set in a worker process
 
 
 def _start(job: TokenizeJob) -> None:
-    """Initialises a worker process."""
+    """Initialise a worker process."""
     global _job
     _job = job
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # each core has a worker
@@ -138,7 +146,7 @@ def _start(job: TokenizeJob) -> None:
 
 
 def _end_with_parent() -> None:
-    """Ends this worker when its parent ends; without this, the worker of a killed parent waits forever."""
+    """End this worker when its parent ends; otherwise the worker of a killed parent would wait forever."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()
@@ -147,18 +155,18 @@ def _end_with_parent() -> None:
 
 def _work(lines: Sequence[int] | np.ndarray) -> Block:
     assert _job is not None
-    if not _job.sentences.opened:
+    if not _job.sentences.is_open:
         _job.sentences.open()
     return _job.block(_numbers(lines))
 
 
 def digests(flat: Int[np.ndarray, " tokens"], lengths: Int[np.ndarray, " rows"]) -> UInt64[np.ndarray, " rows"]:
-    """A hash of each row of the concatenated rows `flat`: the sum of a pseudo-random number for each (place, id).
+    """Return a hash of each row of the concatenated rows `flat`: the sum of a pseudo-random number for each (position, id).
 
-    Equal rows have equal hashes. Among 10^8 different rows, two have the same one with probability 3e-4, and then one sentence of
-    the corpus is left out.
+    Equal rows have equal hashes. Among 10^8 different rows, two have the same hash with probability 3e-4. Then one sentence of the
+    corpus is left out.
     """
     ends = np.cumsum(lengths, dtype=np.int64)
-    place = np.arange(len(flat)) - np.repeat(ends - lengths, lengths)
-    mixed = hash64(flat.astype(np.uint64) << np.uint64(32) | place.astype(np.uint64))
+    position = np.arange(len(flat)) - np.repeat(ends - lengths, lengths)
+    mixed = hash64(flat.astype(np.uint64) << np.uint64(32) | position.astype(np.uint64))
     return np.add.reduceat(mixed, ends - lengths)

@@ -272,14 +272,14 @@ def _cached_gradients(
 def _seeds(parts: tuple[Batch, ...], key: Key[Array, ""]) -> list[Seeds]:
     """Return for each part the seeds of its sentences, uint32: those that they have in the whole batch."""
     seeds = jax.random.bits(key, (sum(len(part.tokens) for part in parts),), jnp.uint32)
-    return [seeds if part.place is None else seeds[part.place] for part in parts]
+    return [seeds if part.position is None else seeds[part.position] for part in parts]
 
 
 def _join_parts(parts: tuple[Batch, ...], encoded: list[PyTree]) -> Encoded:
     """Join the encodings of the parts, in the order of the whole batch; narrower arrays are padded with zeros."""
     if len(parts) == 1:
         return encoded[0]
-    order = jnp.argsort(jnp.concatenate([part.place for part in parts if part.place is not None]))
+    order = jnp.argsort(jnp.concatenate([part.position for part in parts if part.position is not None]))
 
     def join(*leaves: Array) -> Array:
         full_shape = [max(sizes) for sizes in zip(*(leaf.shape[1:] for leaf in leaves), strict=True)]
