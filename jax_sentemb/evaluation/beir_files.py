@@ -164,6 +164,6 @@ def _notes(judgements: Sequence[Judgements], unknown_queries: int, corpus: Recor
         notes.append(f"{unanswered:,} queries have no relevant document: they score 0, as in trec_eval")
     if missing := sum(len(judged.missing) for judged in judgements):
         notes.append(f"{missing:,} judgements name documents that the corpus does not have: they count as not retrieved")
-    if blank := corpus.note_on_blank():
+    if blank := corpus.describe_blank():
         notes.append(f"documents: {blank}: they are not retrieved")
     return notes
