@@ -10,7 +10,7 @@ import yaml
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from jax_sentemb.cli.train import _settings, parser
+from jax_sentemb.cli.train import config_settings, parser
 from jax_sentemb.config import Config
 from jax_sentemb.errors import ConfigError, DataError, Setting, UserError, dotted, flag, keyword, spelled, yaml_key
 from jax_sentemb.methods.attention_mi import AttentionMI
@@ -41,7 +41,7 @@ def outcome(config, assign_all):
 
 
 def by_flag(config, name, text):
-    change(config, _settings([f"--config.{name}={text}"], config, parser()))
+    change(config, config_settings([f"--config.{name}={text}"], config, parser()))
 
 
 def by_keyword(config, name, value):
