@@ -104,9 +104,12 @@ class Evaluation:
     data: str = ""  # SentEval folder; "grammar" for the generated graded pairs; empty: label-free diagnostics only
     tasks: str = ""  # scored after training: names and groups as in jax-sentemb evaluate; "corpus": the task of data.files
     classifier: str = "senteval"  # protocol of those tasks
-    # The development set: a pair file (sentence1, sentence2, score), or a set of `data` by its name, such as
+    # The development set: a pair file (sentence1, sentence2, score), a folder with queries and documents in BEIR's layout (its
+    # qrels/dev.tsv, or else test.tsv), a table with labels (see `label_column`), or a set of `data` by its name, such as
     # STSBenchmark-dev-disjoint; empty: STS-B dev of `data` if present.
     dev: str = ""
+    label_column: str = ""  # the column of the labels of `dev`; empty: `dev` has no labels
+    text_column: str = "text"  # the column of the labelled texts of `dev`
     eval_steps: int = setting(250, least=-1)  # 0: at the end only; -1: after each epoch
     # The score that selects the weights. Empty: the first that is available of dev, agreement with a teacher and validation,
     # or else the last weights.

@@ -47,7 +47,7 @@ DEV = "eval/STSBenchmark-dev/spearman_cosine"
     ],
 )
 def test_what_is_asked_for_comes_first_then_labels_then_held_out_sentences(select, validation, dev, name):
-    assert selected_by(Evaluation(select=select), validation, dev, is_cross_encoder=False) == name
+    assert selected_by(Evaluation(select=select), validation, dev and f"eval/{dev}/spearman_cosine", is_cross_encoder=False) == name
 
 
 def test_the_development_set_may_be_a_set_of_the_data_by_its_name(tmp_path):

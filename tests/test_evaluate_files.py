@@ -264,7 +264,9 @@ def test_the_split_is_named(beir):
     with pytest.raises(DataError, match=r"^--split test: qrels/test\.tsv is missing; the folder has dev$"):
         RetrievalTask("--retrieval", beir, "test")
     (beir / "qrels" / "train.tsv").write_bytes((beir / "qrels" / "dev.tsv").read_bytes())
-    with pytest.raises(DataError, match=r"qrels has dev, train and no test\.tsv; choose with --split dev$"):
+    with pytest.raises(
+        DataError, match=r"has dev, train and no test\.tsv; rename one to test\.tsv, or choose it with --split dev$"
+    ):
         RetrievalTask("--retrieval", beir)
     assert RetrievalTask("--retrieval", beir, "train").title.endswith("train.tsv")
 
@@ -279,6 +281,8 @@ def test_python_mistakes(models, beir):
         encoder.evaluate(labels="x.tsv", split="dev")
     with pytest.raises(ConfigError, match=r"^split is an option of pairs, retrieval or labels"):
         encoder.evaluate("pairs.tsv", split="dev")
+    with pytest.raises(DataError, match=r"^split=dev: qrels/dev\.tsv is missing; the folder has test$"):
+        encoder.evaluate(retrieval=beir, split="dev")
     with pytest.raises(ConfigError, match="resamples"):
         encoder.evaluate(retrieval=beir, resamples=-1)
 

@@ -28,6 +28,17 @@ def test_differences_are_paired():
     assert np.ptp(draws[0]["mean"]) > 1
 
 
+def test_the_draws_of_a_biased_measure_lie_around_its_value():
+    numbers = np.random.default_rng(3).integers(50, size=50)
+    distinct = {"distinct": lambda items: float(len(set(numbers[items].tolist())))}
+    plain, centred = (Scored(50, distinct, biased=biased) for biased in (frozenset(), frozenset({"distinct"})))
+    value = values_of(plain)["distinct"]
+    assert bootstrap(plain, 100)["distinct"].max() < value
+    draws = bootstrap(centred, 100)["distinct"]
+    assert draws.mean() == pytest.approx(value)
+    assert draws.std() == pytest.approx(bootstrap(plain, 100)["distinct"].std())
+
+
 def test_draws_without_a_value_are_left_out():
     assert interval(3.0, np.array([1.0, np.nan, 2.0]))[1:] == pytest.approx((1.025, 1.975))
     assert interval(3.0, np.full(4, np.nan)) == (3, 3, 3)

@@ -109,7 +109,8 @@ def _qrels_file(root: Path, split: str, where: Setting) -> Path:
             raise DataError(Setting("--split", split), f": qrels/{name}.tsv is missing; the folder has {', '.join(names)}")
         return files[names.index(name)]
     if len(files) > 1:
-        raise DataError(where, f": qrels has {', '.join(names)} and no test.tsv; choose with ", Setting("--split", names[0]))
+        remedy = "rename one to test.tsv, or choose it with "
+        raise DataError(where, f": qrels has {', '.join(names)} and no test.tsv; {remedy}", Setting("--split", names[0]))
     return files[0]
 
 

@@ -76,7 +76,8 @@ class LabelTask:
         measures = {f"accuracy@{count}": mean_of(same[:, :count].any(axis=1)) for count in NEAREST}
         measures["logistic"] = mean_of(predicted_by_folds(rows, classes) == classes)
         clusters = kmeans(rows, len(self._counts), SEED).labels
-        yield name, Scored(len(classes), {**measures, **self._agreement(clusters)})
+        agreement = self._agreement(clusters)
+        yield name, Scored(len(classes), {**measures, **agreement}, biased=frozenset(agreement))
 
     def baselines(self) -> Iterator[tuple[str, Scored]]:
         """Yield no systems."""

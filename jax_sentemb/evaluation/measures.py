@@ -17,6 +17,7 @@ class Scored(NamedTuple):
     items: int
     measures: dict[str, Measure]
     facts: dict[str, float] = {}  # numbers without an interval, such as a threshold
+    biased: frozenset[str] = frozenset()  # measures that are higher on draws, since these have items several times
 
 
 class Estimate(NamedTuple):
@@ -41,7 +42,8 @@ def values_of(scored: Scored) -> dict[str, float]:
 def bootstrap(scored: Scored, resamples: int) -> dict[str, Float[np.ndarray, " resamples"]]:
     """Return the values of each measure on draws of the items with replacement.
 
-    The draws of two models on the same items are the same, so their differences are paired.
+    The draws of two models on the same items are the same, so their differences are paired. The draws of a biased measure are
+    shifted so that their mean is its value.
     """
     random = np.random.default_rng(SEED)
     draws = {name: np.empty(resamples) for name in scored.measures}
@@ -49,6 +51,8 @@ def bootstrap(scored: Scored, resamples: int) -> dict[str, Float[np.ndarray, " r
         items = random.integers(scored.items, size=scored.items)
         for name, measure in scored.measures.items():
             draws[name][number] = measure(items)
+    for name in scored.biased:
+        draws[name] += scored.measures[name](np.arange(scored.items)) - np.nanmean(draws[name])
     return draws
 
 

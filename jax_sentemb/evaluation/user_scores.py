@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jax_sentemb.checks import text, whole_number
-from jax_sentemb.errors import ConfigError, NumericsError
+from jax_sentemb.errors import ConfigError, DataError, NumericsError
 from jax_sentemb.evaluation.label_task import LabelTask
 from jax_sentemb.evaluation.measures import Estimate, Scored, bootstrap, differences, intervals, values_of
 from jax_sentemb.evaluation.pair_task import PairTask
@@ -20,6 +20,8 @@ from jax_sentemb.retrieval.sources import VectorSource
 
 # The options of each task: arguments of its class.
 OPTIONS = {"pairs": ("columns",), "retrieval": ("split", "has_bm25"), "labels": ("label_column", "column", "sample")}
+# Options of the command line and arguments of `score_files`.
+KEYWORDS = {"--split": "split", "--pair-columns": "columns", "--label-column": "label_column", "--column": "column"}
 
 
 class Row(NamedTuple):
@@ -117,7 +119,10 @@ def score_files(encoder: Any, name: str, path: str | Path, resamples: int, **opt
     resamples = whole_number("resamples", resamples, 0)
     if name == "retrieval":
         options = {"has_bm25": False, **options}
-    task = open_task(name, name, str(path) if isinstance(path, Path) else path, **options)
+    try:
+        task = open_task(name, name, str(path) if isinstance(path, Path) else path, **options)
+    except (ConfigError, DataError) as error:
+        raise error.rename(KEYWORDS) from None
     table = Table(task, resamples)
     with tempfile.TemporaryDirectory(prefix="jax_sentemb-") as folder:
         vectors = dict(encoder_vectors(encoder, "encoder", task, Path(folder), 64, lambda count: None))

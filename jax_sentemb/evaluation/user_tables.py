@@ -77,7 +77,7 @@ def _described(row: Row) -> dict[str, Any]:
 
 def _value(row: Row, name: str) -> str:
     interval = row.intervals.get(name)
-    return f"{row.values[name]:.2f}" + (f" [{interval.low:.2f}, {interval.high:.2f}]" if interval else "")
+    return f"{row.values[name]:.2f}" + (f" [{interval.low:.1f}, {interval.high:.1f}]" if interval else "")
 
 
 def _fact(row: Row, name: str) -> str:
@@ -85,4 +85,4 @@ def _fact(row: Row, name: str) -> str:
 
 
 def _signed(difference: Estimate) -> str:
-    return f"{difference.value:+.2f} [{difference.low:+.2f}, {difference.high:+.2f}]"
+    return f"{difference.value:+.2f} [{difference.low:+.1f}, {difference.high:+.1f}]"

@@ -62,15 +62,15 @@ def continued(path: Path, saved: Mapping[str, Any], now: Progress) -> tuple[Prog
     return dataclasses.replace(progress, **fresh), "; ".join(notes)
 
 
-def selected_by(options: Evaluation, validation: bool, dev: str, is_cross_encoder: bool, agreement: str = "") -> str:
+def selected_by(options: Evaluation, validation: bool, on_dev: str, is_cross_encoder: bool, agreement: str = "") -> str:
     """Return the name, as in metrics.jsonl, of the metric that selects weights.
 
-    It is "validation", Spearman on `dev`, the agreement with a teacher, or retrieval.
+    It is "validation", the score on a development set, the agreement with a teacher, or retrieval.
 
     Args:
         options: The settings.
         validation: Whether sentences are held out.
-        dev: The development set, "" if there is none.
+        on_dev: The name of the score on the development set, "" if there is none.
         is_cross_encoder: Whether there are no embeddings.
         agreement: The name of the agreement with a teacher, "" if it is not measured.
 
@@ -80,7 +80,6 @@ def selected_by(options: Evaluation, validation: bool, dev: str, is_cross_encode
     Raises:
         ConfigError: This run does not measure the metric of eval.select.
     """
-    on_dev = f"eval/{dev}/spearman_cosine" if dev else ""
     if not options.select:
         name = on_dev or agreement or ("validation" if validation else "")
     elif options.select == "agreement":
@@ -95,7 +94,7 @@ def selected_by(options: Evaluation, validation: bool, dev: str, is_cross_encode
             )
     elif options.select == "dev":
         name = on_dev
-        if not dev:
+        if not on_dev:
             raise ConfigError(
                 Setting("eval.select", "dev"),
                 " needs labelled pairs: ",

@@ -23,9 +23,11 @@ from jax_sentemb.evaluation.sts import (
 )
 from jax_sentemb.evaluation.sts_data import ScoredPairs, StsTask, load_pairs, senteval_root
 from jax_sentemb.evaluation.word_baselines import bag_of_words_similarity, tf_idf_similarity
+from jax_sentemb.files import user_path
 from jax_sentemb.inference.embedder import Embedder
 from jax_sentemb.system.streams import print_line
 from jax_sentemb.system.terminal import table
+from jax_sentemb.training.dev_task import DEV, DevTask, dev_metric
 from jax_sentemb.training.logger import Log
 from jax_sentemb.types import Params
 
@@ -54,7 +56,7 @@ def evaluation_tasks(options: Evaluation) -> tuple[dict[str, StsTask], list[str]
                 " has no such set; give the SentEval folder that contains it",
             )
         dev = options.dev
-    elif options.dev:
+    elif options.dev and not options.label_column and not user_path(options.dev).is_dir():  # the others: dev_task.py
         tasks["dev"] = StsTask("dev", {"dev": load_pairs(options.dev)})
         dev = "dev"
     return tasks, missing_tasks, dev
@@ -128,9 +130,10 @@ class Scorer:
         sample: Sequence[str],
         log: Log,
         strict: bool,
+        dev_task: DevTask | None = None,
     ) -> None:
-        """With `strict`, a collapse of the embeddings raises NumericsError."""
-        self.embedder, self.tasks, self.dev_task = embedder, tasks, dev
+        """With `strict`, a collapse of the embeddings raises NumericsError. `dev_task` takes the place of the set `dev`."""
+        self.embedder, self.tasks, self.dev, self.dev_task = embedder, tasks, DEV if dev_task else dev, dev_task
         self.sample, self.log, self.strict = sample, log, strict
         self.is_cross_encoder = isinstance(embedder.tokenizer, JoinedPairs)
         self.parts = tuple(zip(*(halves(sentence) for sentence in sample), strict=True))
@@ -156,18 +159,16 @@ class Scorer:
         diagnostics = self.diagnostics(params)
         values = {f"diagnostics/{name}": float(value) for name, value in diagnostics.items()}
         score = None
-        if self.dev_task:
-            task = self.tasks[self.dev_task]
+        if self.dev:
             try:
-                result = self._results(params, {task.name: task})[task.name]
-                score = result["spearman"]["all"]
-                values[f"eval/{task.name}/spearman_cosine"] = score
-                values[f"eval/{task.name}/pearson_cosine"] = result["pearson"]["all"]
+                dev_values = self._dev_values(params)
+                score = dev_values[dev_metric(self.dev, self.dev_task)]
+                values |= dev_values
             except NumericsError as error:
                 diagnostics["collapsed"] = bool(diagnostics)
                 self.log.warn(step, f"step {step}: {error}")
         self.log.event(step, {f"{label}/{name}" if label else name: value for name, value in values.items()})
-        summary = [f"{self.dev_task} {score:.2f}"] if score is not None else []
+        summary = [f"{self.dev} {score:.2f}"] if score is not None else []
         digits = {"uniformity": 2, "spread": 3} if summary else {"retrieval": 2, "uniformity": 2, "spread": 3}
         summary += [f"{name} {diagnostics[name]:.{decimals}f}" for name, decimals in digits.items() if name in diagnostics]
         self.log.say(f"step {step}{label and f', {label}'}: {', '.join(summary)}")
@@ -186,10 +187,24 @@ class Scorer:
         embeddings = [encode(sentences) for sentences in (self.sample, *self.parts)]
         values = {"diagnostics/retrieval": float(diagnose(embeddings[0], (embeddings[1], embeddings[2]))["retrieval"])}
         if self.dev_task:
-            task = {self.dev_task: self.tasks[self.dev_task]}
+            values |= self.dev_task.values(encode)
+        elif self.dev:
+            task = {self.dev: self.tasks[self.dev]}
             results = correlate_tasks(task_cosines(encode, task), task)
-            values[f"eval/{self.dev_task}/spearman_cosine"] = results[self.dev_task]["spearman"]["all"]
+            values[dev_metric(self.dev, None)] = results[self.dev]["spearman"]["all"]
         return values
+
+    def on_dev_task(self, params: Params) -> dict[str, float]:
+        """Return the measures on queries and documents, or on labelled texts, by their names in metrics.jsonl; {} without them."""
+        return self.dev_task.values(lambda sentences: self.embedder(params, sentences)) if self.dev_task else {}
+
+    def _dev_values(self, params: Params) -> dict[str, float]:
+        """Return the scores on the development set by their names in metrics.jsonl."""
+        if self.dev_task:
+            return self.on_dev_task(params)
+        task = self.tasks[self.dev]
+        result = self._results(params, {task.name: task})[task.name]
+        return {f"eval/{task.name}/{name}_cosine": result[name]["all"] for name in ("spearman", "pearson")}
 
     def all_tasks(self, params: Params) -> dict[str, dict]:
         """Return the results of every evaluation set."""

@@ -79,6 +79,10 @@ class Results:
             self._log.say(f"the {kept['kept_encoder']} encoder is exported: {kept['kept_because']}")
         results["diagnostics"] = diagnostics
         end = {f"eval/{name}/spearman_cosine": result["spearman"]["all"] for name, result in scores.items()}
+        if dev_scores := scorer.on_dev_task(params):
+            results["dev"] = {name.rpartition("/")[2]: value for name, value in dev_scores.items()}
+            end |= dev_scores
+            self._log.say(f"dev       {', '.join(f'{name} {value:.2f}' for name, value in results['dev'].items())}")
         end |= {f"diagnostics/{name}": value for name, value in results["diagnostics"].items()}
         if self._agreement:
             results["teacher"] = self._agreement.summary(params)
@@ -94,7 +98,7 @@ class Results:
             results["verdict"] = f"the export is the start: no later weights were better by eval.select={self._config.eval.select}"
         self._log.summary({name: result["spearman"]["all"] for name, result in scores.items()})
         self._log.finish_progress()
-        if scores or not setup.final:
+        if scores or not (setup.final or setup.dev_task):
             print_line(score_table(scores, setup.missing_tasks, baselines))
         if setup.final:
             results["transfer"] = setup.final.score(self._workdir.name, lambda sentences: scorer.embedder(params, sentences))

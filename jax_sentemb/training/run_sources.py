@@ -76,11 +76,12 @@ def selection_sources(config: Config, setup: RunSetup) -> dict[str, Any]:
     """Return the content on which scores are measured during a run, as JSON; scores on other content cannot be compared."""
     sources: dict[str, Any] = {}
     if setup.dev:
-        sources["eval.dev"] = Source(corpus_name(config.eval.dev) or setup.dev, _pairs_digest(setup.tasks[setup.dev]))._asdict()
+        digest = setup.dev_task.digest if setup.dev_task else _pairs_digest(setup.tasks[setup.dev])
+        sources["eval.dev"] = Source(corpus_name(config.eval.dev) or setup.dev, digest)._asdict()
     if setup.held_out:
-        digest = hashlib.sha256(json.dumps(setup.held_out.sentences).encode())
-        digest.update(setup.held_out.vectors.tobytes())
-        sources["eval.held_out"] = Source(corpus_name(config.eval.held_out) or "data.validation", digest.hexdigest())._asdict()
+        held_out = hashlib.sha256(json.dumps(setup.held_out.sentences).encode())
+        held_out.update(setup.held_out.vectors.tobytes())
+        sources["eval.held_out"] = Source(corpus_name(config.eval.held_out) or "data.validation", held_out.hexdigest())._asdict()
     return sources
 
 

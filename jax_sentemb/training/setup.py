@@ -35,6 +35,7 @@ from jax_sentemb.parallel import gather, gather_texts, is_main_process
 from jax_sentemb.training.agreement import HeldOut, held_out_sentences
 from jax_sentemb.training.argument_folds import is_split, split
 from jax_sentemb.training.corpus_source import PROCESS, corpus_files, corpus_task
+from jax_sentemb.training.dev_task import DEV, DevTask, open_dev_task
 from jax_sentemb.training.encoder_source import BertSource, EncoderSource, WordSource
 from jax_sentemb.training.evaluator import DownstreamTasks, evaluation_tasks
 from jax_sentemb.training.starting_encoder import Start, dense_layers
@@ -48,6 +49,7 @@ class EvaluationSets(NamedTuple):
     missing: list[str]  # names of sets that were not found
     dev: str  # the task that selects the best checkpoint, "" if there is none
     final: DownstreamTasks | None  # tasks that are scored after training
+    dev_task: DevTask | None  # takes the place of a set of pairs that selects
 
     def sentences(self) -> Iterator[str]:
         """Yield all sentences of all sets."""
@@ -57,6 +59,8 @@ class EvaluationSets(NamedTuple):
                 yield from pairs.second
         for item in self.final.items if self.final else ():
             yield from item.sentences
+        if self.dev_task:
+            yield from self.dev_task.sentences()
 
 
 class RunSetup(NamedTuple):
@@ -73,6 +77,7 @@ class RunSetup(NamedTuple):
     missing_tasks: list[str]
     dev: str  # the task that selects the best checkpoint, "" if there is none
     final: DownstreamTasks | None  # tasks that are scored after training
+    dev_task: DevTask | None  # takes the place of a set of pairs that selects
     rows: Callable[[np.ndarray], np.ndarray]  # the records of the files that have these sentences or pairs
     parts: int = 1  # number of parts of the corpus: 1, or one for each process
     held_out: HeldOut | None = None  # sentences on which the agreement with a teacher is measured
@@ -248,7 +253,8 @@ def _evaluation_sets(options: Evaluation, data: Data, method: Method) -> Evaluat
             raise ConfigError(Setting("eval.tasks"), ": a cross-encoder has no embeddings to train classifiers on; leave it empty")
         names = corpus_task(data.files) if options.tasks == "corpus" else options.tasks
         final = DownstreamTasks(names, options.data, options.classifier)
-    return EvaluationSets(tasks, missing, dev, final)
+    dev_task = open_dev_task(options, method.is_cross_encoder)
+    return EvaluationSets(tasks, missing, DEV if dev_task else dev, final, dev_task)
 
 
 def _corpus(data: Data, method: Method, source: EncoderSource, senteval: str, workdir: Path) -> Corpus:

@@ -137,9 +137,14 @@ def averaged(params: Params, loaded: Params, share: float) -> Params:
     return {**params, **mixed}
 
 
+def _is_on_dev(name: str) -> bool:
+    """Return whether a value, named as in metrics.jsonl, is a score on labelled data that can be compared."""
+    return name.startswith("eval/") and not name.endswith("pearson_cosine")
+
+
 def compared(start: Mapping[str, float], end: Mapping[str, float]) -> bool:
     """Return whether both were scored on labelled pairs or against a teacher, which show the better one (docs/adapting.md)."""
-    return any(name in end and name.endswith(("spearman_cosine", SELECTING)) for name in start)
+    return any(name in end and (_is_on_dev(name) or name == SELECTING) for name in start)
 
 
 def worse_than_start(start: Mapping[str, float], end: Mapping[str, float]) -> str:
@@ -148,7 +153,7 @@ def worse_than_start(start: Mapping[str, float], end: Mapping[str, float]) -> st
     Both arguments are values by their names in metrics.jsonl. They are compared by labelled pairs if both were scored on them,
     otherwise by the agreement with a teacher, otherwise by split-half retrieval.
     """
-    names = [name for name in start if name in end and name.endswith("spearman_cosine")]
+    names = [name for name in start if name in end and _is_on_dev(name)]
     names += [name for name in (SELECTING, "diagnostics/retrieval") if name in start and name in end]
     for name in names[:1]:
         group, *set_names = name.split("/")

@@ -39,6 +39,7 @@ from jax_sentemb.training.checkpoint_selection import (
     selected_by,
     should_stop_early,
 )  # fmt: skip
+from jax_sentemb.training.dev_task import dev_metric
 from jax_sentemb.training.evaluator import Scorer
 from jax_sentemb.training.logger import Log, check_writers
 from jax_sentemb.training.loop import Hooks, Metrics, batches_on_device, check_finite, fit
@@ -77,7 +78,7 @@ class Trainer:
         is_cross_encoder = config.method.is_cross_encoder
         measured = SELECTING if setup.held_out else ""
         self.progress = Progress(
-            selected_by=selected_by(config.eval, setup.validation is not None, setup.dev, is_cross_encoder, measured),
+            selected_by=selected_by(config.eval, setup.validation is not None, self.on_dev, is_cross_encoder, measured),
             scale={f"eval.{name}": getattr(config.eval, name) for name in ("max_seq_length", "diagnostic_sentences")},
             measured_on=selection_sources(config, setup),
         )
@@ -191,7 +192,7 @@ class Trainer:
             sharding=batch_sharding(self.mesh),
         )
         sample = corpus_sample(setup, config.eval.diagnostic_sentences, config.train.seed)
-        return Scorer(embedder, setup.tasks, setup.dev, sample, self.log, config.train.strict)
+        return Scorer(embedder, setup.tasks, setup.dev, sample, self.log, config.train.strict, setup.dev_task)
 
     def _continue(self) -> bool:
         """Restore state and progress from the newest checkpoint; return whether there is one."""
@@ -283,8 +284,8 @@ class Trainer:
 
     @property
     def on_dev(self) -> str:
-        """Return the name of the score on the development set in metrics.jsonl."""
-        return f"eval/{self.setup.dev}/spearman_cosine"
+        """Return the name of the score on the development set in metrics.jsonl, "" without a development set."""
+        return dev_metric(self.setup.dev, self.setup.dev_task)
 
     def _better(self, step: int, params: Params, default_score: float | None) -> tuple[str, Params, float | None]:
         """Return name, parameters and score of the method's best encoder; `default_score` is the score of its first encoder."""
