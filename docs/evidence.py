@@ -30,12 +30,15 @@ NOT_TESTED = "not tested"
 HEAD = f"""\
 # The claims of the papers, and what came out here
 
-This page lists every claim of the papers that a small encoder on a CPU can test, whatever the outcome.
+This page lists every claim of the papers that a small encoder on a CPU can test, whatever the
+outcome.
 
-The published models are mostly BERT-base, trained on up to a million sentences. Ours have four layers of width 256, or word vectors
-of 50 or 300 dimensions, and train for minutes. Levels cannot be compared, differences can. Published similarity scores are means
-over seven sets. Ours are means over five: STS12, STS14, STS15, STS-B and SICK-R. AMI's weight is 0.0025 in the paper and mostly 3
-or 10 here. STS-B dev selected the step of most runs, and 69 % of its pairs are in the scored sets ([scores](scores.md)).
+The published models are mostly BERT-base, trained on up to a million sentences. Ours have four
+layers of width 256, or word vectors of 50 or 300 dimensions, and train for minutes. Levels cannot
+be compared, differences can. Published similarity scores are means over seven sets. Ours are means
+over five: STS12, STS14, STS15, STS-B and SICK-R. AMI's weight is 0.0025 in the paper and mostly 3
+or 10 here. STS-B dev selected the step of most runs, and 69 % of its pairs are in the scored sets
+([scores](scores.md)).
 
 | verdict | meaning |
 |---|---|
@@ -46,15 +49,17 @@ or 10 here. STS-B dev selected the step of most runs, and 69 % of its pairs are 
 | {UNDECIDED} | the interval includes 0, there is a single run, or settings contradict each other |
 | {NOT_TESTED} | no table has both methods; the hours of one core that a test would take |
 
-The intervals are those of Student's t for the mean of differences, paired by seed (or topic, fold, task). They cover the variation
-over seeds, not over other test sentences. The table of claims counts plain 95 % intervals. The verdicts, and the intervals of the
-single settings below, have Holm's correction over all settings with several seeds. A claim takes the verdict of its decided
-settings. It is undecided if some of them are above 0 and others are not. A setting that differs from the paper in its readout is
-listed and counted, but does not decide. Where a run has two checkpoints, the one that the development set selects counts, and the
-last step is shown next to it. Of a learning curve, the last point counts.
+The intervals are those of Student's t for the mean of differences, paired by seed (or topic, fold,
+task). They cover the variation over seeds, not over other test sentences. The table of claims
+counts plain 95 % intervals. The verdicts, and the intervals of the single settings below, have
+Holm's correction over all settings with several seeds. A claim takes the verdict of its decided
+settings. It is undecided if some of them are above 0 and others are not. A setting that differs
+from the paper in its readout is listed and counted, but does not decide. Where a run has two
+checkpoints, the one that the development set selects counts, and the last step is shown next to
+it. Of a learning curve, the last point counts.
 
-`python docs/evidence.py` writes this page from [evidence.toml](evidence.toml) and the CSV files of the studies. The READMEs of the
-studies have the commands.
+`python docs/evidence.py` writes this page from [evidence.toml](evidence.toml) and the CSV files of
+the studies. The READMEs of the studies have the commands.
 """
 HEADER = (
     "| | claim | published | settings: above 0, below 0, undecided | below the published difference | differences here | verdict |",
@@ -276,7 +281,8 @@ def page(claims: Sequence[Claim]) -> str:
     lines += ["", "## Settings of each claim\n"]
     for number, (claim, some) in enumerate(zip(claims, levels, strict=True), 1):
         lines += [
-            f"**{number}. {claim.row['text']}** ({claim.row['paper']}, {claim.row['table']}). Refuted by: {claim.row['refuted']}.\n"
+            f"### {number}. {claim.row['text']}\n",
+            f"{claim.row['paper']}, {claim.row['table']}. Refuted by: {claim.row['refuted']}.\n",
         ]
         if claim.settings:
             lines += ["| study and setting | here | difference | last step | published | verdict |", "|---|--:|--:|--:|--:|---|"]
@@ -329,8 +335,12 @@ def _difference(differences: Sequence[float], level: float) -> str:
 def sentence(claims: Sequence[Claim]) -> str:
     """Return what the README says."""
     counts = Counter(verdict(claim.settings, some) for claim, some in zip(claims, levels_of(claims), strict=True))
-    shown = ", ".join(f"{name} {counts[name]}" for name in (*VERDICTS, NOT_TESTED))
-    return f"Of {len(claims)} claims of the papers: {shown} ([evidence](docs/evidence.md))."
+    came_out = (AS_LARGE, SMALLER, NO_SIZE, OPPOSITE)
+    shown = ", ".join(f"{name}: {counts[name]}" for name in came_out)
+    return (
+        f"Of {len(claims)} claims of the papers {counts[UNDECIDED]} are undecided here and {counts[NOT_TESTED]} are not tested\n"
+        f"([evidence](docs/evidence.md)). The others came out\n{shown}."
+    )
 
 
 def load() -> tuple[list[Claim], list[dict[str, Any]], dict[str, str]]:

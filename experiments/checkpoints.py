@@ -1,6 +1,6 @@
 """Scores both checkpoints of every run of a study, the best on STS-B dev and the last, and compares methods seed by seed.
 
-    python experiments/checkpoints.py runs/simcse_methods --data senteval --output experiments/simcse_family/methods.csv
+    python experiments/checkpoints.py runs/simcse_methods --data DIR --output experiments/simcse_family/methods.csv
 
 A row of the output is one checkpoint of one run; it is kept, so that a study may grow. Prints means and paired differences to the
 baseline of each method, with 95 % intervals of Student's t.
@@ -102,10 +102,10 @@ def with_interval(values: list[float], sign: str = "") -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("workdir", type=Path, help="work directory of a sweep")
-    parser.add_argument("--data", type=Path, required=True, help="SentEval folder")
+    parser.add_argument("--data", type=Path, required=True, help="the folder of experiments/data.md")
     parser.add_argument("--output", type=Path, required=True, help="CSV that is written")
     options = parser.parse_args()
-    print(tables(collect(options.workdir, options.data, options.output)))
+    print(tables(collect(options.workdir, options.data / "senteval", options.output)))
 
 
 if __name__ == "__main__":

@@ -58,6 +58,8 @@ TESTED_IN = {
 }
 OF_THE_WHOLE = {
     "test_side_files.py": "the files beside the weights",
+    "test_study_baselines.py": "experiments/baselines.py",
+    "test_study_commands.py": "commands in the READMEs of experiments/",
     "test_study_data.py": "experiments/data.py",
     "test_threads.py": "what threads may share",
     "test_attention_figures.py": "experiments/attention_figures",

@@ -1,6 +1,6 @@
 """What helps a sentence encoder on the text of a domain without labels: every recipe, domain and seed, beside the start.
 
-    python experiments/adapting/run.py --data data --encoders MiniLM=all-MiniLM-L6-v2 mini-2=mini-2@first_last
+    python experiments/adapting/run.py --data DIR --encoders MiniLM=all-MiniLM-L6-v2 mini-2=mini-2@first_last
     python experiments/adapting/run.py ... --tune      only the first part: each method at two learning rates
     python experiments/adapting/run.py --table         writes the tables of README.md and docs/adapting.md
 
@@ -40,6 +40,11 @@ from jax_sentemb.methods.neighbours import Neighbours
 from jax_sentemb.methods.simcse import Momentum, SimCSE
 from jax_sentemb.system.allocator import keep_freed_memory
 from jax_sentemb.training.starting_encoder import averaged
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from data import SETS
+from study_data import require
 
 HERE = Path(__file__).parent
 README, DOCS = HERE / "README.md", HERE.parents[1] / "docs" / "adapting.md"
@@ -402,7 +407,7 @@ def _cell(changes: list[float]) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path)
+    parser.add_argument("--data", type=Path, metavar="DIR", help="folder with the data of experiments/data.md")
     parser.add_argument("--encoders", nargs="+", default=[], help="NAME=DIRECTORY or NAME=DIRECTORY@POOLING")
     parser.add_argument("--results", type=Path, default=HERE / "results.csv")
     parser.add_argument(
@@ -419,6 +424,7 @@ def main() -> int:
         return 0
     if not options.data or not options.encoders:
         parser.error("--data and --encoders are needed, or --table")
+    require([options.data / row["path"] for row in SETS if "adapting" in row["studies"]])
     options.encoders = dict(text.split("=", 1) for text in options.encoders)
     common = [float(text) for text in options.rates if "=" not in text]
     own = dict(text.split("=") for text in options.rates if "=" in text)

@@ -7,6 +7,7 @@ Writes results.md and neighbours.svg beside this file. Topics are used for measu
 
 import argparse
 import csv
+import sys
 import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,6 +16,10 @@ import numpy as np
 
 import jax_sentemb
 from jax_sentemb.reporting.svg import element
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from study_data import parse
 
 HERE = Path(__file__).parent
 SETTINGS = {"max_steps": 60, "max_seq_length": 48, "eval_steps": 10, "select": "retrieval"}
@@ -99,10 +104,9 @@ def picture(topics: Mapping[str, set[str]], before: Sequence[Sequence[str]], aft
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--arguments", required=True, help="UKP_ASPECT.tsv with sentence1, sentence2, label and topic")
     parser.add_argument("--weights", required=True, help="a BERT directory")
     parser.add_argument("--workdir", default="runs/arguments")
-    options = parser.parse_args()
+    options = parse(parser, arguments="afs/UKP_ASPECT.tsv")
     topics = read_topics(options.arguments)
     sentences = list(topics)
     encoders = {

@@ -1,6 +1,6 @@
 """Attention mutual information on top of SimCSE, Contrastive Tension and Mirror-BERT; with and without negatives.
 
-    python experiments/attention_mi/run.py --corpus wiki_sentences.txt.xz --weights bert-mini --senteval senteval \\
+    python experiments/attention_mi/run.py --data DIR --weights bert-mini \\
         --workdir runs/attention_mi
     python experiments/attention_mi/run.py --workdir runs/attention_mi --tables-only
 
@@ -14,6 +14,10 @@ import statistics
 import subprocess
 import sys
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from study_data import parse
 
 HERE = Path(__file__).parent
 SETS = {"STS12": "STS12", "STS14": "STS14", "STS15": "STS15", "STSb": "STSBenchmark-test", "SICK-R": "SICKRelatedness-test"}
@@ -94,16 +98,14 @@ def table(rows):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--corpus", default="")
     parser.add_argument("--weights", default="")
-    parser.add_argument("--senteval", default="")
     parser.add_argument("--workdir", type=Path, default=Path("runs/attention_mi"))
     parser.add_argument("--seeds", type=lambda text: [int(seed) for seed in text.split(",")], default=SEEDS)
     parser.add_argument("--tables-only", action="store_true")
-    options = parser.parse_args()
+    options = parse(parser, corpus="corpora/wiki_sentences.txt.xz", senteval="senteval")
     if not options.tables_only:
-        if not (options.corpus and options.weights and options.senteval):
-            parser.error("--corpus, --weights and --senteval are needed to train")
+        if not options.weights:
+            parser.error("--weights is needed to train")
         train(options)
     rows = collect(options)
     with (HERE / "results.csv").open("w", newline="", encoding="utf-8") as file:

@@ -1,6 +1,6 @@
 """Which number that needs no labels picks the checkpoint, the setting and the seed that people's judgements would pick?
 
-    python experiments/choosing/run.py --corpus wiki1m_for_simcse_head.txt.xz --weights bert-mini --senteval senteval \\
+    python experiments/choosing/run.py --data DIR --weights bert-mini \\
         --workdir runs/choosing
     python experiments/choosing/run.py --workdir runs/choosing --tables-only
 
@@ -12,6 +12,7 @@ import csv
 import json
 import random
 import statistics
+import sys
 import time
 from pathlib import Path
 
@@ -33,6 +34,10 @@ from jax_sentemb.training.optimizer import make_optimizer
 from jax_sentemb.training.setup import corpus_sample, prepare
 from jax_sentemb.training.step import create_state, make_step
 from jax_sentemb.training.validation import Validation
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from study_data import parse
 
 HERE = Path(__file__).parent
 STEPS, EVERY = 64, 8
@@ -282,15 +287,13 @@ def courses(rows):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--corpus", default="")
     parser.add_argument("--weights", default="")
-    parser.add_argument("--senteval", default="")
     parser.add_argument("--workdir", type=Path, default=Path("runs/choosing"))
     parser.add_argument("--tables-only", action="store_true")
-    options = parser.parse_args()
+    options = parse(parser, corpus="corpora/wiki1m_for_simcse_head.txt.xz", senteval="senteval")
     if not options.tables_only:
-        if not (options.corpus and options.weights and options.senteval):
-            parser.error("--corpus, --weights and --senteval are needed to train")
+        if not options.weights:
+            parser.error("--weights is needed to train")
         train(options)
     rows = collect(options.workdir)
     with (HERE / "results.csv").open("w", newline="", encoding="utf-8") as file:

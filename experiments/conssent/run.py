@@ -1,9 +1,10 @@
 """ConsSent: the six tasks, multitask and ensemble, beside the baselines, on transfer and probing tasks; and a sweep of k.
 
-    python experiments/conssent/run.py --corpus wiki_sentences.txt.xz --ordered ordered_wiki.txt.xz --nli nli.tsv.xz,more.tsv.xz \\
-        --vectors glove.6B.50d.npz --senteval senteval --probing probing --workdir runs/conssent
+    python experiments/conssent/run.py --data DIR --vectors glove.6B.50d.npz \\
+        --probing probing --workdir runs/conssent
     python experiments/conssent/run.py --workdir runs/conssent --tables-only
 
+`--seeds 1 2 3 4 5 --no-sweep` trains everything but the sweep of k with each seed, in a folder of its own below the work directory.
 A run or score that is there is not repeated. Writes results.csv, results.md and k_sweep.png here.
 """
 
@@ -15,13 +16,25 @@ import subprocess
 import sys
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from study_data import parse
+
 HERE = Path(__file__).parent
 BEST = {"D(5)": ("D", 5), "P(3)": ("P", 3), "I(3)": ("I", 3), "R(2)": ("R", 2), "N(3)": ("N", 3), "C(4)": ("C", 4)}
 KS = (1, 2, 3, 4, 5)
 SWEEP = {f"small D({k})": ("D", k) for k in KS}  # a smaller encoder, half as long
 TASKS = ("CR", "TREC", "MRPC", "SICKEntailment", "SICKRelatedness", "STSBenchmark")
 PROBING = ("Length", "WordContent", "BigramShift")
+NLI = ("snli-dev", "snli-test", "snli_counterfactual", "mnli-train_sample", "mnli-test_sample")
+FILES = {
+    "corpus": "corpora/wiki_sentences.txt.xz",
+    "ordered": "corpora/ordered_wiki.txt.xz",
+    "nli": ",".join(f"corpora/nli_{name}.tsv.xz" for name in NLI),
+    "senteval": "senteval",
+}
 STEPS = 2000
+SEED = 42  # of the recipes
 SIZE = ("--config.method.hidden=256", "--config.method.classifier_width=256")
 RATE = ("--config.optimizer.name=adamw", "--config.optimizer.learning_rate=1e-3", "--config.optimizer.lr_scheduler_type=constant",
         "--config.optimizer.plateau_factor=0.2")  # fmt: skip
@@ -36,11 +49,12 @@ def runs(options):
     subset = "--config.data.subset=150000"
     common = (f"--config.encoder.vectors={options.vectors}", *LENGTH, "--config.data.length_grouping=32")
     config = "--config=configs/cons_sent.py"
+    sweep = {} if options.no_sweep else SWEEP
     found = {
         name: (config, shuffled, subset, f"--config.method.task={task}", f"--config.method.k={k}", *SIZE, *RATE, *HELD_OUT, *common)
-        for name, (task, k) in (BEST | SWEEP).items()
+        for name, (task, k) in (BEST | sweep).items()
     }
-    for name in SWEEP:
+    for name in sweep:
         found[name] = (
             *found[name],
             "--config.method.hidden=64",
@@ -63,8 +77,13 @@ def runs(options):
     return found
 
 
+def workdir(options):
+    """Return the folder of the current seed."""
+    return options.workdir / f"seed-{options.seed}" if options.seed != SEED else options.workdir
+
+
 def folder(options, name):
-    return options.workdir / "".join(letter for letter in name.replace(" ", "_") if letter not in "()")
+    return workdir(options) / "".join(letter for letter in name.replace(" ", "_") if letter not in "()")
 
 
 def train(options):
@@ -72,7 +91,9 @@ def train(options):
         if (folder(options, name) / "scores.json").exists():
             continue
         print(f"== {name}", flush=True)
-        subprocess.run([sys.executable, "-m", "jax_sentemb.main", *flags, "--workdir", str(folder(options, name))], check=True)
+        seed = (f"--config.train.seed={options.seed}", f"--config.data.subset_seed={options.seed if options.seed != SEED else 0}")
+        command = [sys.executable, "-m", "jax_sentemb.main", *flags, *seed, "--workdir", str(folder(options, name))]
+        subprocess.run(command, check=True)
 
 
 def evaluate(options):
@@ -83,7 +104,7 @@ def evaluate(options):
     six = {name: folder(options, name) for name in BEST}
     for stage, data, tasks in (("transfer", options.senteval, TASKS), ("probing", options.probing, PROBING)):
         for label, models, more in (("six", six, ["--ensemble"]), ("others", others, [])):
-            output = options.workdir / f"{stage}-{label}"
+            output = workdir(options) / f"{stage}-{label}"
             if not data or (output / "tables.md").exists():
                 continue
             named = [argument for name, model in models.items() for argument in ("--model", f"{name}={model}")]
@@ -92,11 +113,11 @@ def evaluate(options):
 
 
 def collect(options):
-    """(stage, model, task, score) of everything that is there; and the accuracy on each method's own task."""
+    """(stage, model, task, score) of everything that is there of a seed; and the accuracy on each method's own task."""
     found = []
     for stage, tasks in (("transfer", TASKS), ("probing", PROBING)):
         scores = {}
-        for file in sorted(options.workdir.glob(f"{stage}-*/*/*.json")):
+        for file in sorted(workdir(options).glob(f"{stage}-*/*/*.json")):
             content = json.loads(file.read_text(encoding="utf-8"))
             values = content["scores"]
             scores.setdefault(content["model"], {})[content["task"]] = values.get("accuracy", values.get("pearson"))
@@ -126,7 +147,7 @@ def collect(options):
 def tables(found):
     lines = []
     for stage in dict.fromkeys(row[0] for row in found):
-        part = {(model, task): value for kind, model, task, value in found if kind == stage}
+        part = means([row[1:] for row in found if row[0] == stage])
         columns = list(dict.fromkeys(task for _, task in part))
         lines += [f"**{stage}**", "", "| | " + " | ".join(columns) + " |", "|---|" + "--:|" * len(columns)]
         for model in dict.fromkeys(model for model, _ in part):
@@ -135,13 +156,21 @@ def tables(found):
     return "\n".join(lines)
 
 
+def means(rows):
+    """Return {(model, task): mean over the seeds}."""
+    values = {}
+    for model, task, value in rows:
+        values.setdefault((model, task), []).append(value)
+    return {key: statistics.mean(each) for key, each in values.items()}
+
+
 def plot(found):
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    scores = {(model, task): value for _, model, task, value in found}
+    scores = means([row[1:] for row in found])
     shown = [task for task in ("TREC", "MRPC", "STSBenchmark", *PROBING) if all((f"small D({k})", task) in scores for k in KS)]
     if not shown:
         return
@@ -157,22 +186,28 @@ def plot(found):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name in ("corpus", "ordered", "nli", "vectors", "senteval"):
-        parser.add_argument(f"--{name}", default="")
+    parser.add_argument("--vectors", default="")
     parser.add_argument("--probing", default="", help="folder of experiments/probing_rebuilt/build.py")
     parser.add_argument("--workdir", type=Path, default=Path("runs/conssent"))
+    parser.add_argument("--seeds", type=int, nargs="+", default=[SEED], help="of training and of the subset of the text")
+    parser.add_argument("--no-sweep", action="store_true", help="leave out the sweep of k")
     parser.add_argument("--tables-only", action="store_true")
-    options = parser.parse_args()
+    options = parse(parser, **FILES)
     if not options.tables_only:
-        if not all((options.corpus, options.ordered, options.nli, options.vectors, options.senteval)):
-            parser.error("--corpus, --ordered, --nli, --vectors and --senteval are needed to train and score")
-        train(options)
-        evaluate(options)
-    found = collect(options)
+        if not options.vectors:
+            parser.error("--vectors is needed to train and score")
+    found = []
+    for seed in options.seeds:
+        options.seed = seed
+        if not options.tables_only:
+            train(options)
+            evaluate(options)
+        found += [(seed, *row) for row in collect(options)]
     with (HERE / "results.csv").open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
-        writer.writerow(["stage", "model", "task", "score"])
-        writer.writerows((*row[:3], f"{row[3]:.4f}") for row in found)
+        writer.writerow(["seed", "stage", "model", "task", "score"])
+        writer.writerows((*row[:4], f"{row[4]:.4f}") for row in found)
+    found = [row[1:] for row in found]
     (HERE / "results.md").write_text(tables(found), encoding="utf-8")
     plot(found)
     print(tables(found))

@@ -1,6 +1,6 @@
 """ConsSent on 500,000 sentences: transfer scores after 2,000 to 16,000 batches beside the untrained encoder of the same size.
 
-    python experiments/conssent/slope.py --corpus wiki_sentences.txt.xz --vectors glove.6B.50d.npz --senteval senteval \\
+    python experiments/conssent/slope.py --data DIR --vectors glove.6B.50d.npz \\
         --workdir runs/conssent_slope --hidden 128
 
 The paper trains on 15 million sentences; what a study of this size can show is whether the score rises with the number of batches.
@@ -18,6 +18,10 @@ import sys
 from pathlib import Path
 
 from run import HERE, RATE, TASKS
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from study_data import parse
 
 STEPS = (2000, 4000, 8000, 16_000)
 SGD = ("--config.optimizer.name=sgd", "--config.optimizer.learning_rate=1.0", "--config.optimizer.plateau_factor=0.2")
@@ -112,13 +116,12 @@ def plot(rows, steps):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name in ("corpus", "vectors", "senteval"):
-        parser.add_argument(f"--{name}", required=True)
+    parser.add_argument("--vectors", required=True)
     parser.add_argument("--workdir", type=Path, default=Path("runs/conssent_slope"))
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--hidden", type=int, default=256, help="units in each direction")
     parser.add_argument("--steps", type=int, nargs="+", default=STEPS, help="scored after these, multiples of the first")
-    options = parser.parse_args()
+    options = parse(parser, corpus="corpora/wiki_sentences.txt.xz", senteval="senteval")
     rows = []
     for label, model in train(options):
         scores = evaluate(options, label, model)

@@ -1,6 +1,6 @@
 """Static tables of all-MiniLM-L6-v2: scores, speed, size and memory of ours, of Model2Vec's and of MiniLM itself, in one run.
 
-    python experiments/distill/run.py --model MINILM --data SENTEVAL --corpus corpus.txt --vectors vectors --output runs/distill
+    python experiments/distill/run.py --model MINILM --data DIR --corpus corpus.txt --vectors vectors --output runs/distill
 
 `--vectors` is what `jax-sentemb encode --model MINILM --input corpus.txt --output vectors` wrote. A row of results.csv is kept.
 """
@@ -11,6 +11,10 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from study_data import parse
 
 SETS = ("STS12", "STS14", "STS15", "STSBenchmark-test", "SICKRelatedness-test")
 SPEEDS = ("sentences_per_second", "sentences_per_cpu_second")  # wall time; processor time of all threads
@@ -70,7 +74,7 @@ def _measure(options: argparse.Namespace) -> None:
     else:
         model = SentenceEncoder.load(path)
     encode = model.encode
-    tasks, _ = load_sts(options.data)
+    tasks, _ = load_sts(options.senteval)
     chosen = {task: tasks[task] for task in SETS}
     results = correlate_tasks(task_cosines(encode, chosen), chosen)
     scores = {task: result["spearman"]["all"] for task, result in results.items()}
@@ -127,11 +131,11 @@ def _finish(file: Path) -> None:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
-    for name in ("--model", "--data", "--corpus", "--vectors", "--output"):
+    for name in ("--model", "--corpus", "--vectors", "--output"):
         parser.add_argument(name, type=Path, required=True)
     parser.add_argument("--results", type=Path, default=Path(__file__).with_name("results.csv"))
     parser.add_argument("--one", help=argparse.SUPPRESS)
-    return parser.parse_args()
+    return parse(parser, senteval="senteval")
 
 
 if __name__ == "__main__":

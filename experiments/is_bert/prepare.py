@@ -1,6 +1,6 @@
 """The corpus of this study: NLI sentences and captions as plain text, without what the evaluation sets contain.
 
-    python experiments/is_bert/prepare.py --corpora corpora --senteval senteval --output nli_captions.txt
+    python experiments/is_bert/prepare.py --data DIR --output nli_captions.txt
 
 A row of captions (five of one picture) is dropped whole where any of them occurs in an STS or SICK file; NLI sentences are dropped
 one by one. Compared are letters and digits in lower case. Prints what it did.
@@ -10,10 +10,15 @@ import argparse
 import csv
 import lzma
 import re
+import sys
 from pathlib import Path
 
 from jax_sentemb.evaluation import suite
 from jax_sentemb.evaluation.catalog import load_sts
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from study_data import parse
 
 NLI = ("nli_snli-dev", "nli_snli-test", "nli_snli_counterfactual", "nli_mnli-train_sample", "nli_mnli-test_sample")
 
@@ -31,9 +36,9 @@ def rows(path: Path):
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name in ("--corpora", "--senteval", "--output"):
-        parser.add_argument(name, type=Path, required=True)
-    options = parser.parse_args()
+    parser.add_argument("--output", type=Path, required=True)
+    options = parse(parser, corpora="corpora", senteval="senteval")
+    options.corpora, options.senteval = Path(options.corpora), Path(options.senteval)
     tasks, _ = load_sts(options.senteval)
     scored = {letters(s) for task in tasks.values() for pairs in task.subsets.values() for side in pairs[:2] for s in side}
     for name in ("STSBenchmark", "SICKRelatedness"):

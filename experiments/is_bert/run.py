@@ -1,8 +1,7 @@
 """IS-BERT in its settings, from a small BERT: similarity without labels, STS-B with labels, text of one task.
 
-    python experiments/is_bert/prepare.py --corpora corpora --senteval senteval --output nli_captions.txt
-    python experiments/is_bert/run.py --corpus nli_captions.txt --weights bert-mini --senteval senteval --workdir runs/is_bert \\
-        --arguments UKP_ASPECT.tsv
+    python experiments/is_bert/prepare.py --data DIR --output nli_captions.txt
+    python experiments/is_bert/run.py --corpus nli_captions.txt --weights bert-mini --data DIR --workdir runs/is_bert
     python experiments/is_bert/run.py --workdir runs/is_bert --tables-only
 
 A run that has its scores is not repeated, one that was interrupted continues. --stages: tune, sts, task, afs, stsb. With --weights
@@ -18,6 +17,10 @@ import statistics
 import subprocess
 import sys
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from study_data import parse
 
 HERE = Path(__file__).parent
 SETS = {"STS12": "STS12", "STS14": "STS14", "STS15": "STS15", "STSb": "STSBenchmark-test", "SICK-R": "SICKRelatedness-test"}
@@ -190,8 +193,6 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--corpus", default="")
     parser.add_argument("--weights", default="")
-    parser.add_argument("--senteval", default="")
-    parser.add_argument("--arguments", default="", help="UKP_ASPECT.tsv, for the stage afs")
     parser.add_argument("--workdir", type=Path, default=Path("runs/is_bert"))
     parser.add_argument("--stages", default="sts,task,afs,stsb")
     parser.add_argument("--seeds", type=lambda text: text.split(","), default=(), help="of every stage but tune")
@@ -203,13 +204,11 @@ def main():
     parser.add_argument("--precision", default="float32", choices=("float32", "bfloat16"))
     parser.add_argument("--results", default="results", help="name of the CSV and of the tables beside this file")
     parser.add_argument("--tables-only", action="store_true")
-    options = parser.parse_args()
+    options = parse(parser, senteval="senteval", arguments="afs/UKP_ASPECT.tsv")
     if not options.tables_only:
-        if not (options.corpus and options.weights and options.senteval):
-            parser.error("--corpus, --weights and --senteval are needed to train")
+        if not (options.corpus and options.weights):
+            parser.error("--corpus and --weights are needed to train")
         for stage in options.stages.split(","):
-            if stage == "afs" and not options.arguments:
-                continue
             train(options, stage, runs(options)[stage])
             if stage in ("task", "afs"):
                 evaluate(options, stage)

@@ -1,6 +1,6 @@
 """Multi-view: the discriminative and generative objectives and the ablations of Table 6, scored by view and by component removal.
 
-    python experiments/multiview/run.py --corpus ordered_wiki.txt.xz --vectors glove.6B.50d.npz --senteval senteval \\
+    python experiments/multiview/run.py --data DIR --vectors glove.6B.50d.npz \\
         --workdir runs/multiview
     python experiments/multiview/run.py --workdir runs/multiview --tables-only
 
@@ -15,6 +15,10 @@ import statistics
 import subprocess
 import sys
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from study_data import parse
 
 HERE = Path(__file__).parent
 RUNS = {
@@ -126,8 +130,7 @@ def mean(values):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name in ("corpus", "vectors", "senteval"):
-        parser.add_argument(f"--{name}", default="")
+    parser.add_argument("--vectors", default="")
     parser.add_argument("--workdir", type=Path, default=Path("runs/multiview"))
     parser.add_argument("--steps", type=int, default=600)
     parser.add_argument("--temperature", type=float, default=1.0, help="at the start, of the discriminative models")
@@ -135,10 +138,10 @@ def main():
     parser.add_argument("--seeds", nargs="+", default=[""], help="default: that of the recipe")
     parser.add_argument("--results", default="results", help="name of the CSV and of the tables beside this file")
     parser.add_argument("--tables-only", action="store_true")
-    options = parser.parse_args()
+    options = parse(parser, corpus="corpora/ordered_wiki.txt.xz", senteval="senteval")
     if not options.tables_only:
-        if not all((options.corpus, options.vectors, options.senteval)):
-            parser.error("--corpus, --vectors and --senteval are needed to train and score")
+        if not options.vectors:
+            parser.error("--vectors is needed to train and score")
         train(options)
         evaluate(options)
     found = collect(options)

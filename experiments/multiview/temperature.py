@@ -1,7 +1,7 @@
 """What decides the discriminative multi-view model: the temperature at the start, the number of steps, the text.
 
-    python experiments/multiview/temperature.py --ordered ordered_wiki.txt.xz --novels ordered_novels.txt.xz \\
-        --vectors wiki.300d.npz --senteval senteval --workdir runs/multiview_temperature
+    python experiments/multiview/temperature.py --data DIR --vectors wiki.300d.npz \\
+        --workdir runs/multiview_temperature
 
 The linear view alone is trained in half a minute, so it is what is varied; both views have a curve over steps at two
 temperatures. A run or score that is there is not repeated. Writes temperature.csv and temperature.png here (Pearson x 100, mean
@@ -18,6 +18,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from run import FLAGS, HERE, SETS
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from study_data import parse
 
 DEV = "STSBenchmark-dev"
 AVERAGE = "word average"
@@ -117,10 +121,10 @@ def plot(rows: Sequence[Sequence[object]]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name in ("ordered", "novels", "vectors", "senteval"):
-        parser.add_argument(f"--{name}", required=True)
+    parser.add_argument("--vectors", required=True)
     parser.add_argument("--workdir", type=Path, default=Path("runs/multiview_temperature"))
-    options = parser.parse_args()
+    texts = {"ordered": "corpora/ordered_wiki.txt.xz", "novels": "corpora/ordered_novels.txt.xz"}
+    options = parse(parser, **texts, senteval="senteval")
     untrained = scores(options, options.workdir / "scores-average", {AVERAGE: options.vectors})
     rows = [row((AVERAGE, "", "", "", 0), untrained[AVERAGE])]
     for run in RUNS:

@@ -1,6 +1,6 @@
 """Masked-language-model training of a small BERT on everything there is, scored while it trains.
 
-    python experiments/pretraining/run.py --corpora corpora --senteval senteval --weights bert-mini --workdir runs/pretraining
+    python experiments/pretraining/run.py --data DIR --weights bert-mini --workdir runs/pretraining
     python experiments/pretraining/run.py ... --trial 150                 rates, masking rates and dropout, so many steps each
     python experiments/pretraining/run.py ... --decay-from 8000 --steps 1000   ends the run from that step: rate linear to 0
     python experiments/pretraining/run.py ... --decay-from 8000 --publish experiments/pretraining/mini-2   its weights in float16
@@ -22,6 +22,10 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from study_data import parse
 
 ROOT = Path(__file__).parents[2]
 CORPORA = ("wiki_sentences", "ordered_wiki", "ordered_novels", "news_1b_heldout", "wiki1m_for_simcse_head")
@@ -245,8 +249,7 @@ def publish(options):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name in ("corpora", "senteval", "workdir"):
-        parser.add_argument(f"--{name}", type=lambda text: Path(text).absolute(), required=True)
+    parser.add_argument("--workdir", type=lambda text: Path(text).absolute(), required=True)
     parser.add_argument("--weights", required=True, help="directory of the BERT to go on from")
     parser.add_argument("--captions", action="store_true", help="train on captions too, without those that are scored")
     parser.add_argument("--steps", type=int, default=40_000)
@@ -254,7 +257,8 @@ def main():
     parser.add_argument("--trial", type=int, default=0, help="compare settings, so many steps each")
     parser.add_argument("--decay-from", type=int, default=0, help="step of the run from which on its rate falls to 0")
     parser.add_argument("--publish", type=Path, help="folder for the weights of the run that --decay-from ended")
-    options = parser.parse_args()
+    options = parse(parser, corpora="corpora", senteval="senteval")
+    options.corpora, options.senteval = Path(options.corpora).absolute(), Path(options.senteval).absolute()
     options.weights = str(Path(options.weights).absolute())
     options.workdir.mkdir(parents=True, exist_ok=True)
     if options.publish:

@@ -1,6 +1,6 @@
 """Three probing tasks rebuilt from any file of sentences, in SentEval's format, for where the published files are not at hand.
 
-  python experiments/probing_rebuilt/build.py --sentences sentences.txt --output DIR --train 20000 --words 200
+  python experiments/probing_rebuilt/build.py --data DIR --output probing --train 20000 --words 200
 
 Length: six bins of tokens. WordContent: which one of some words of middling frequency a sentence has. BigramShift: whether two
 neighbouring words were swapped. Built as Conneau et al. (2018) describe, from other sentences, so not comparable with their scores.
@@ -8,22 +8,27 @@ neighbouring words were swapped. Built as Conneau et al. (2018) describe, from o
 
 import argparse
 import lzma
+import sys
 from collections import Counter
 from pathlib import Path
 
 import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from study_data import parse
 
 BINS = ((5, 8), (9, 12), (13, 16), (17, 20), (21, 25), (26, 28))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sentences", type=Path, required=True, help=".txt or .txt.xz, one sentence a line")
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--train", type=int, default=20_000, help="training sentences of each task; a tenth of it for dev and test")
     parser.add_argument("--words", type=int, default=200, help="classes of WordContent (published: 1,000)")
     parser.add_argument("--seed", type=int, default=0)
-    options = parser.parse_args()
+    options = parse(parser, sentences="corpora/wiki_sentences.txt.xz")
+    options.sentences = Path(options.sentences)
     opened = lzma.open if options.sentences.suffix == ".xz" else open
     with opened(options.sentences, "rt", encoding="utf-8") as file:
         sentences = [tokens for line in file if 5 <= len(tokens := line.split()) <= 28]

@@ -1,6 +1,6 @@
 """The same embeddings through this package and through the real SentEval toolkit: scores side by side.
 
-  PYTHONPATH=. python experiments/senteval_parity/run.py --senteval CHECKOUT --data SENTEVAL/data --model bert-mini@mean \
+  PYTHONPATH=. python experiments/senteval_parity/run.py --senteval CHECKOUT --data DIR --model bert-mini@mean \
       --protocols senteval_prototyping,logreg --add benchmarks/senteval_speed.json --output experiments/senteval_parity
 
 `--add` takes over the rows of a run of benchmarks/senteval_speed.py with the same model, which does the slow default protocol.
@@ -24,7 +24,7 @@ TASKS = "CR,MRPC,TREC,SST5,SICKEntailment,SICKRelatedness,STSBenchmark,SST2,MR"
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--senteval", type=Path, required=True)
-    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--data", type=Path, required=True, help="the folder of experiments/data.md")
     parser.add_argument("--model", required=True)
     parser.add_argument("--tasks", default=TASKS)
     parser.add_argument("--sts", default="STS12,STS14,STS15")
@@ -32,6 +32,7 @@ def main() -> None:
     parser.add_argument("--add", type=Path)
     parser.add_argument("--output", type=Path, required=True)
     options = parser.parse_args()
+    options.data /= "senteval"
     toolkit = senteval_toolkit.load(options.senteval)
     encode = load_eval_model(options.model, set, 64).fit([])
     rows = []

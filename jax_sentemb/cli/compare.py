@@ -3,7 +3,7 @@
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from jax_sentemb.cli import interrupts
 from jax_sentemb.cli.program import EXIT_CODES, Parser, positive, start
@@ -149,47 +149,29 @@ def _entries(workdir: Path, comparison: "Comparison") -> list["Entry"]:
 
 def _word_entries(options: argparse.Namespace) -> list["Entry"]:
     """Return the scores of tf-idf and of averaged word vectors."""
+    from jax_sentemb.data.corpus_files import open_corpus
     from jax_sentemb.evaluation import suite, transfer
     from jax_sentemb.evaluation.catalog import SEVEN
+    from jax_sentemb.evaluation.model_spec import TF_IDF, load_eval_model, word_vector_baselines
     from jax_sentemb.evaluation.sts import PROTOCOLS
     from jax_sentemb.evaluation.sts_data import senteval_root
     from jax_sentemb.reporting.comparison_table import WORDS, Entry
 
     loaded = suite.load_all([(name, False) for name in SEVEN], senteval_root(options.data))
     protocols = suite.Protocols(PROTOCOLS["simcse"], transfer.check_protocol("senteval"), resamples=0)
+    models = [load_eval_model(TF_IDF, set)]
+    if options.vectors:
+        corpus = open_corpus(options.corpus, options.column)
+        sentences = [corpus[row] for row in range(min(len(corpus), SIF_SENTENCES))]
+        models += word_vector_baselines(options.vectors, [text for item in loaded.items for text in item.sentences], sentences)
     entries = []
-    for model in _word_models(options, [sentence for item in loaded.items for sentence in item.sentences]):
+    for model in models:
         scores = {}
         for item, outcome in suite.score(model, loaded.items, protocols, lambda count: None):
             if isinstance(outcome, suite.Outcome):
                 scores[item.name] = outcome.headline[item.name]
         entries.append(Entry(model.name, WORDS, {}, {0: scores}))
     return entries
-
-
-def _word_models(options: argparse.Namespace, scored: Sequence[str]) -> list[Any]:
-    """Return the word baselines; SIF as published is fitted on the scored sentences, and once more on the corpus."""
-    from jax_sentemb.data.corpus_files import open_corpus
-    from jax_sentemb.data.word_vectors import read_word_vectors
-    from jax_sentemb.evaluation.model_spec import SIF, EvalModel
-    from jax_sentemb.evaluation.word_baselines import FixedSIF, TfIdf, WordAverageBaseline
-
-    models = [EvalModel("tf-idf", lambda texts: TfIdf().fit(texts).encode, True, (), {})]
-    if not options.vectors:
-        return models
-    corpus = open_corpus(options.corpus, options.column)
-    sentences = [corpus[row] for row in range(min(len(corpus), SIF_SENTENCES))]
-    words = {word for sentence in (*scored, *sentences) for word in sentence.split()}
-    vectors = read_word_vectors(options.vectors, words | {word.lower() for word in words})
-    mean, content = (WordAverageBaseline(vectors, stop_words=stop_words) for stop_words in (False, True))
-    sif, fixed = WordAverageBaseline(vectors, SIF), FixedSIF.fitted(vectors, SIF, sentences)
-    return [
-        *models,
-        EvalModel("word vectors, mean", lambda texts: mean.encode, False, (), {}),
-        EvalModel("word vectors without stop words", lambda texts: content.encode, False, (), {}),
-        EvalModel("SIF as published", lambda texts: sif.fit(texts).encode, True, ("remove-first",), {}),
-        EvalModel("SIF fitted on the corpus", lambda texts: fixed.encode, False, (), {}),
-    ]
 
 
 def _notes(options: argparse.Namespace, comparison: "Comparison") -> list[str]:

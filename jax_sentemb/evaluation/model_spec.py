@@ -21,7 +21,7 @@ from jax_sentemb.data.word_vectors import is_word_vectors, read_word_vectors
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.evaluation.postprocess import remove_first_component, whiten
 from jax_sentemb.evaluation.widths import trained_widths
-from jax_sentemb.evaluation.word_baselines import TfIdf, WordAverageBaseline
+from jax_sentemb.evaluation.word_baselines import FixedSIF, TfIdf, WordAverageBaseline
 from jax_sentemb.files import sha256, user_path
 from jax_sentemb.inference.encoder import SentenceEncoder
 from jax_sentemb.inference.load import READOUTS, load, split_options
@@ -165,6 +165,26 @@ def load_eval_model(
         metadata |= model.metadata
     metadata |= {"width": width} if width else {}
     return EvalModel(label, fit, per_task, postprocessing, metadata, views, width, widths)
+
+
+def word_vector_baselines(path: Path, scored: Sequence[str], corpus: Sequence[str]) -> list[EvalModel]:
+    """Return the averages of word vectors that a table of methods needs.
+
+    Args:
+        path: A file of word vectors.
+        scored: The sentences of all tasks, on which SIF as published is fitted, task by task.
+        corpus: Other text, on which SIF is fitted once more.
+    """
+    words = {word for sentence in (*scored, *corpus) for word in sentence.split()}
+    vectors = read_word_vectors(path, words | {word.lower() for word in words})
+    mean, content = (WordAverageBaseline(vectors, stop_words=stop_words) for stop_words in (False, True))
+    fixed = FixedSIF.fitted(vectors, SIF, corpus)
+    return [
+        EvalModel("word vectors, mean", _constant(mean.encode), False, (), {}),
+        EvalModel("word vectors without stop words", _constant(content.encode), False, (), {}),
+        EvalModel("SIF as published", _fitted(WordAverageBaseline(vectors, SIF)), True, ("remove-first",), {}),
+        EvalModel("SIF fitted on the corpus", _constant(fixed.encode), False, (), {}),
+    ]
 
 
 def with_widths(model: EvalModel) -> list[EvalModel]:

@@ -1,0 +1,47 @@
+"""Options of a study for its data: `--data DIR` is the folder of data.md, and a file can be given by its own option instead."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from data import SETS
+
+MISSING = 3  # exit code
+
+
+def parse(parser: argparse.ArgumentParser, **files: str) -> argparse.Namespace:
+    """Parse the command line; set each option of `files` to its path below `--data`, unless it is given.
+
+    If a file is missing, print it, where to get it, and how to check all data, and exit with code 3. With `--tables-only` nothing
+    is read.
+
+    Args:
+        parser: The parser of the study.
+        files: The path of each option below the folder, or several paths with commas.
+    """
+    parser.add_argument("--data", type=Path, metavar="DIR", help="folder with the data of experiments/data.md")
+    for name, paths in files.items():
+        parser.add_argument(f"--{name}", default="", help=f"instead of {paths} in --data")
+    options = parser.parse_args()
+    if getattr(options, "tables_only", False):
+        return options
+    for name, paths in files.items():
+        if getattr(options, name):
+            continue
+        if not options.data:
+            parser.error(f"give --data DIR, the folder of experiments/data.md, or --{name}")
+        setattr(options, name, ",".join(str(options.data / path) for path in paths.split(",")))
+    require([Path(path) for name in files for path in getattr(options, name).split(",")])
+    return options
+
+
+def require(paths: list[Path]) -> None:
+    """Exit with code 3 if a file or folder is missing, after printing where to get it."""
+    absent = [path for path in paths if not path.exists()]
+    for path in absent:
+        sources = [row for row in SETS if path.as_posix().endswith(row["path"])]
+        lines = [f"missing: {path}", *(f"  get it from: {row['source']} ({row['licence']})" for row in sources)]
+        print(*lines, sep="\n", file=sys.stderr)
+    if absent:
+        print("python experiments/data.py --data DIR checks all data", file=sys.stderr)
+        sys.exit(MISSING)
