@@ -7,8 +7,6 @@ from pages import LISTED, ROOT
 
 MOST_WORDS = 25
 MOST_COLUMNS = 100
-# Pages that still have longer sentences or lines. This list only gets shorter.
-NOT_YET: set[str] = set()
 ABBREVIATIONS = ("e.g", "i.e", "etc", "vs", "et al", "Sec", "Fig", "Eq", "No", "cf", "approx")
 ITEM = re.compile(r"^\s*(?:[-*+]|\d+\.)\s+")
 
@@ -62,15 +60,9 @@ def is_too_wide(line):
     return len(line) > MOST_COLUMNS and len(words) > 1
 
 
-@pytest.mark.parametrize("page", [page for page in LISTED if name(page) not in NOT_YET], ids=name)
+@pytest.mark.parametrize("page", LISTED, ids=name)
 def test_sentences_are_short_and_lines_are_wrapped(page):
     assert faults(page.read_text(encoding="utf-8")) == []
-
-
-def test_the_list_of_pages_to_do_has_only_pages_that_need_it():
-    done = [name(page) for page in LISTED if name(page) in NOT_YET and not faults(page.read_text(encoding="utf-8"))]
-    assert done == []
-    assert {name(page) for page in LISTED} >= NOT_YET
 
 
 @pytest.mark.parametrize(
