@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from jax_sentemb.__main__ import main
 from jax_sentemb.cli.program import program
-from jax_sentemb.cli.recommend import LEAST, SMALL, CorpusSummary, advise
+from jax_sentemb.cli.recommend import MIN_SENTENCES, SMALL, CorpusSummary, advise
 from jax_sentemb.cli.train import parse
 from jax_sentemb.data.corpus import is_running_text
 from jax_sentemb.data.quality import LONG, OVERLONG, SUSPICIOUS, find_suspicious, histogram, token_lengths
@@ -148,7 +148,7 @@ def test_lists_sorted_by_topic_pairs_and_variants_are_no_running_text():
 @pytest.mark.parametrize(
     ("usable", "weights", "recipe"),
     [
-        (LEAST, "bert", "adapt"),
+        (MIN_SENTENCES, "bert", "adapt"),
         (SMALL - 1, "bert", "adapt"),
         (SMALL, "bert", "simcse"),
         (1_000_000, "bert", "simcse"),
@@ -218,7 +218,7 @@ def test_a_length_that_the_papers_do_not_have_is_said(tmp_path):
 
 
 def test_too_little_text_gets_no_advice(tmp_path, capsys):
-    assert advise(CorpusSummary("a.txt", "text", LEAST - 1, 40, None, 64, "", "", 8000, 512)) is None
+    assert advise(CorpusSummary("a.txt", "text", MIN_SENTENCES - 1, 40, None, 64, "", "", 8000, 512)) is None
     assert run(corpus_of(tmp_path, ["one", "two"])) == 0
     assert "2 sentences are too few" in capsys.readouterr().out
 

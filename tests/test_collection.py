@@ -154,7 +154,7 @@ def test_shards_hold_the_vectors_of_every_line_in_order(vectors, model, corpus):
 def test_parts_say_what_is_missing_and_become_the_same_directory(vectors, model, corpus, tmp_path, capsys):
     assert encode(model, corpus, tmp_path, "--part", "6/7") == 0
     said = capsys.readouterr().err
-    assert "warning: --part 6/7: some parts are empty, the text has 5 shards; --rows-per-shard 60 gives each its share" in said
+    assert "warning: --part 6/7: some parts are empty, the text has 5 shards; --rows-per-shard 60 gives each part a shard" in said
     assert "100 vectors of part 6/7; missing: 1/7, 2/7, 3/7, 4/7, 5/7 and 1 others" in said
     for number in (7, 1, 2, 3, 4, 5):
         assert encode(model, corpus, tmp_path, "--part", f"{number}/7") == 0
@@ -535,7 +535,7 @@ def table(tmp_path, model, corpus, vectors):
         ("mine --corpus CORPUS", 2, "no --model"),
         ("cluster --corpus VECTORS --k 5 --threshold 0.9", 2, "leave out --threshold"),
         ("cluster --corpus VECTORS --k 1000", 2, "k=1000: must be a whole number from 1 to 417"),
-        ("mine --corpus CORPUS --corpus-text CORPUS --model MODEL", 2, "is text itself"),
+        ("mine --corpus CORPUS --corpus-text CORPUS --model MODEL", 2, "is text; remove --corpus-text"),
         ("mine --corpus VECTORS --corpus-text TMP/latin.txt", 3, "not UTF-8"),
         ("mine --corpus VECTORS --top-k 0", 2, "'0' is not a whole number from 1"),
         ("mine --corpus VECTORS --threshold nan", 2, "'nan' is not a finite number"),
@@ -594,7 +594,7 @@ def test_a_reader_that_stops_early_is_no_error(vectors):
     with process.stderr:
         said = process.stderr.read()
     empty = r"note: .*3 of 420 vectors are of empty texts: they are left out\n"
-    assert re.fullmatch(rf"{empty}note: 1 of 1,000 random pairs .* of \d\.\d+ or more: below it, expect chance\n", said)
+    assert re.fullmatch(rf"{empty}note: 1 of 1,000 random pairs .* of \d\.\d+ or more; lower cosines may be chance\n", said)
 
 
 @pytest.fixture
@@ -906,7 +906,7 @@ def test_vectors_of_another_program_have_a_row_for_each_record_of_the_text(model
     }
     np.save(tmp_path / "short.npy", random[:4])
     assert run("mine", "--corpus", tmp_path / "short.npy", "--corpus-text", file) == 3
-    assert "has 6 texts (also counting empty ones)" in capsys.readouterr().err
+    assert "has 6 texts (with empty texts)" in capsys.readouterr().err
 
 
 def test_every_command_that_reads_a_corpus_counts_its_empty_texts(model, tmp_path, capsys):

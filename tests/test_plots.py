@@ -252,7 +252,7 @@ def test_the_low_shot_command_does_not_overwrite_its_input(tmp_path, capsys):
         (["run", "--workdir", "nowhere"], 4, "nowhere/metrics.jsonl: No such file"),
         (["low-shot", "--results", "nowhere.csv", "--output", "x"], 3, "nowhere.csv: No such file"),
         (["pie"], 2, "invalid choice: 'pie'"),
-        ([], 2, "KIND"),
+        ([], 2, "PLOT"),
     ],
 )
 def test_mistakes_on_the_command_line_are_one_line(arguments, code, says, capsys, tmp_path, monkeypatch):

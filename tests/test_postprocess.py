@@ -63,7 +63,7 @@ def test_the_export_has_the_layer_and_unit_length(tmp_path, capsys):
     capsys.readouterr()
     assert program(main, [*common[:-1], str(few), "--whiten", "--output", f"{tmp_path}/few"]) == 0
     said = capsys.readouterr()
-    assert "5 sentences differ in fewer directions than 16" in said.err
+    assert "5 sentences are too few for 16 dimensions" in said.err
     assert "16 numbers become 4" in said.out
     for wrong in (["--whiten", "--remove", "1"], ["--remove", "1", "--width", "3"], []):
         assert program(main, [*common, *wrong, "--output", f"{tmp_path}/x"]) == 2

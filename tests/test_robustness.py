@@ -27,7 +27,7 @@ from jax._src import compilation_cache
 
 from jax_sentemb import SentenceEncoder
 from jax_sentemb.cli import encode, evaluate, report, search
-from jax_sentemb.cli.collection import show
+from jax_sentemb.cli.collection import print_rows
 from jax_sentemb.cli.program import program
 from jax_sentemb.config import Config, Data, Evaluation, check
 from jax_sentemb.data import corpus_files, text_file, workers
@@ -223,14 +223,14 @@ ROWS = [["\x1b[31mred\x1b[0m\x07 \x9b2Jwiped", "a\tb\rc\x1b]0;title\x07d", "caf\
 
 def test_control_sequences_of_texts_do_not_reach_the_terminal(capsys, tmp_path):
     rows = [{"score": 0.5, "text": text} for text in ROWS[0]]
-    show(iter(rows), False)
+    print_rows(iter(rows), False)
     shown = capsys.readouterr().out
     assert shown == "0.500000\tred  wiped\n0.500000\ta b cd\n0.500000\tcaf\u00e9 \U0001f469\u200d\U0001f467\n"
-    show(iter(rows), True)
+    print_rows(iter(rows), True)
     shown = capsys.readouterr().out
     assert not set(shown) & {"\x1b", "\x9b", "\x07"}
     assert [json.loads(line)["text"] for line in shown.splitlines()] == ROWS[0]  # JSON keeps what it is
-    show(iter([{"score": 0.5, "row": 3, "_id": value} for value in (0.1234567, 1e-9, 2.0**53, True, "x", None)]), False)
+    print_rows(iter([{"score": 0.5, "row": 3, "_id": value} for value in (0.1234567, 1e-9, 2.0**53, True, "x", None)]), False)
     ids = [line.split("\t")[2] for line in capsys.readouterr().out.splitlines()]
     assert ids == ["0.1234567", "1e-09", "9007199254740992.0", "true", "x", ""]  # as in JSON, not rounded as scores are
     log = Log(tmp_path)
@@ -546,7 +546,7 @@ def test_a_file_that_is_cut_while_a_block_is_read_is_one_line(tmp_path):
     file.write_bytes(bytes(1 << 20))
     done = subprocess.run([sys.executable, "-c", CUTTING, file], capture_output=True, text=True, cwd=ROOT, check=False)
     assert done.returncode == DataError.exit_code, done.stderr
-    assert done.stderr == f"error: {file} was cut while it was read: start again\n"
+    assert done.stderr == f"error: {file} was truncated while it was read: run the command again\n"
 
 
 def test_a_single_file_of_vectors_is_compared_with_the_manifest_beside_it(tmp_path):

@@ -1,4 +1,4 @@
-"""jax-sentemb check corpus.txt: what a corpus is like, before anything is trained on it, and which recipe fits it."""
+"""Run `jax-sentemb check corpus.txt`: describe a corpus before training, and recommend a recipe for it."""
 
 import argparse
 import math
@@ -21,7 +21,7 @@ from jax_sentemb.system.terminal import json_text, table
 EDGES = (4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 POSITIONS = 512  # of a BERT
 STANDARD_INPUT = "standard input"
-PLAIN = (".txt", ".txt.gz", ".txt.xz", STANDARD_INPUT)  # what has lines
+LINE_FILES = (".txt", ".txt.gz", ".txt.xz", STANDARD_INPUT)  # their records are lines, not rows of a table
 EPILOG = f"""\
 examples:
   jax-sentemb check corpus.txt
@@ -32,7 +32,7 @@ examples:
 
 
 def main(argv: list[str]) -> int:
-    """Exit code of the command line `argv` (program name first)."""
+    """Run the command line `argv` (program name first) and return the exit code."""
     options = parser().parse_args(argv[1:])
     facts = survey(options)
     advice = facts["advice"]
@@ -44,36 +44,36 @@ def main(argv: list[str]) -> int:
 
 
 def parser() -> Parser:
-    """The options."""
+    """Return the parser of the options."""
     found = Parser(
         prog="jax-sentemb check",
-        description="What a corpus is like, before anything is trained on it, and which recipe fits it.",
+        description="Describe a corpus before anything is trained on it, and recommend a recipe for it.",
         epilog=EPILOG,
     )
     found.add_argument(
-        "files", help="paths and globs, comma separated: .txt, .jsonl, .csv, .tsv, also packed, .parquet; or hf:NAME"
+        "files", help="paths and globs, comma separated: .txt, .jsonl, .csv, .tsv (also .gz, .xz), .parquet; or hf:NAME"
     )
     add_text_options(found)
     found.add_argument("--weights", default="", help="the BERT to start from: a directory or a hub name (default: from scratch)")
-    found.add_argument("--tokenizer", default="", help="directory (default: that of --weights, or a new vocabulary)")
-    found.add_argument("--vocab-size", type=positive, default=8000, help="of a new vocabulary (default: 8000)")
-    found.add_argument("--max-seq-length", type=positive, default=32, help="tokens that sentences are cut to (default: 32)")
-    found.add_argument("--batch-size", type=positive, default=64, help="sentences of a batch (default: 64)")
-    found.add_argument("--json", action="store_true", help="one JSON object in place of a text")
+    found.add_argument("--tokenizer", default="", help="directory of a tokenizer (default: that of --weights, or a new vocabulary)")
+    found.add_argument("--vocab-size", type=positive, default=8000, help="size of a new vocabulary (default: 8000)")
+    found.add_argument("--max-seq-length", type=positive, default=32, help="tokens after which sentences are cut (default: 32)")
+    found.add_argument("--batch-size", type=positive, default=64, help="sentences in a batch (default: 64)")
+    found.add_argument("--json", action="store_true", help="print a JSON object instead of a text")
     return found
 
 
 def survey(options: argparse.Namespace) -> dict[str, Any]:
-    """Everything that is said about the corpus, and `advice`: an Advice, or None. Errors as in training."""
+    """Return everything that the command prints about the corpus. `advice` is an Advice or None. Errors are as in training."""
     _check_limits(options)
-    vocabulary, positions, readout = options.tokenizer, POSITIONS, ""
+    vocabulary, positions, pooling = options.tokenizer, POSITIONS, ""
     if options.weights:
         from jax_sentemb.formats.huggingface import max_positions, resolve
         from jax_sentemb.formats.model_dir import sentence_pooling
 
         folder = resolve(options.weights, "--weights")
         vocabulary, positions = vocabulary or folder, max_positions(folder)
-        readout = sentence_pooling(folder)
+        pooling = sentence_pooling(folder)
     if options.max_seq_length > positions:
         raise ConfigError(f"--max-seq-length {options.max_seq_length} exceeds the encoder's {positions} positions")
     records = open_text("jax-sentemb check", options.files, options.column, options.join)
@@ -93,7 +93,7 @@ def survey(options: argparse.Namespace) -> dict[str, Any]:
     corpus = CorpusSummary(
         "corpus.txt" if options.files == "-" else options.files,
         options.column, report["usable"], whole, in_order, options.batch_size, options.weights,
-        options.tokenizer, options.vocab_size, positions, readout, report["unknown_token_rate"], options.join,
+        options.tokenizer, options.vocab_size, positions, pooling, report["unknown_token_rate"], options.join,
     )  # fmt: skip
     return {
         "files": files,
@@ -112,7 +112,7 @@ def survey(options: argparse.Namespace) -> dict[str, Any]:
             "whole_99_percent": whole,
             "histogram": histogram(lengths, [*(edge for edge in EDGES if edge < positions), positions]),
         },
-        "odd": _odd(records, files),
+        "odd": _suspicious(records, files),
         "order": {
             "consecutive": in_order,
             "in_common_neighbours": in_common and round(in_common[0], 4),
@@ -126,26 +126,27 @@ def survey(options: argparse.Namespace) -> dict[str, Any]:
 
 def _check_limits(options: argparse.Namespace) -> None:
     """Raise ConfigError for a number that is too small."""
-    for name, least in (("max_seq_length", 3), ("batch_size", 2), ("vocab_size", 50)):
-        if getattr(options, name) < least:
-            raise ConfigError(f"--{name.replace('_', '-')} {getattr(options, name)} must be at least {least}")
+    for name, minimum in (("max_seq_length", 3), ("batch_size", 2), ("vocab_size", 50)):
+        if getattr(options, name) < minimum:
+            raise ConfigError(f"--{name.replace('_', '-')} {getattr(options, name)} must be at least {minimum}")
 
 
-def _odd(records: Records, files: list[str]) -> list[dict[str, Any]]:
-    """Return what is odd; the first place of it is a line of text, from 1, or a row of a table, from 0."""
+def _suspicious(records: Records, files: list[str]) -> list[dict[str, Any]]:
+    """Return the suspicious characters. Their first position is a line of text, from 1, or a row of a table, from 0."""
     rows = []
-    for name, found in find_suspicious(records.sentences).items():
-        file, row = records.file_and_row(found.first)
-        place = {"line": row + 1} if files[file].endswith(PLAIN) else {"row": row}
-        rows.append({"what": name, "sentences": found.sentences, "file": files[file], **place, "remedy": SUSPICIOUS[name][1]})
+    for name, occurrences in find_suspicious(records.sentences).items():
+        file, row = records.file_and_row(occurrences.first)
+        position = {"line": row + 1} if files[file].endswith(LINE_FILES) else {"row": row}
+        counts = {"what": name, "sentences": occurrences.sentences, "file": files[file]}
+        rows.append({**counts, **position, "remedy": SUSPICIOUS[name][1]})
     return sorted(rows, key=lambda row: -row["sentences"])
 
 
 def describe(facts: dict[str, Any]) -> list[str]:
-    """The same for people: a table of the corpus, one of the lengths, and lines of what is odd and of the advice."""
+    """Return the lines of text: tables of the corpus and of its lengths, suspicious characters, and the advice."""
     tokens, count, files = facts["tokens"], facts["sentences"], facts["files"]
     more = f" and {len(files) - 4} more" if len(files) > 4 else ""
-    sampled = "" if tokens["sentences"] >= count else f" (of {tokens['sentences']:,} evenly spaced ones)"
+    sampled = "" if tokens["sentences"] >= count else f" (of {tokens['sentences']:,} evenly spaced sentences)"
     cut = f"{facts['truncated']:,} ({facts['truncated'] / max(count, 1):.1%}) are cut at max_seq_length={facts['max_seq_length']}"
     whole = tokens["whole_99_percent"]
     rows = [
@@ -169,7 +170,7 @@ def describe(facts: dict[str, Any]) -> list[str]:
 
 
 def _bars(counts: dict[int, int]) -> list[tuple[str, str, str]]:
-    """A row for each range up to an edge, until the last that is not empty: the range, how many, a bar."""
+    """Return a row for each range of lengths up to the last that is not empty: the range, the number of sentences, and a bar."""
     edges, most = list(counts), max(counts.values())
     last = max(edge for edge, count in counts.items() if count)
     rows = zip([1, *(edge + 1 for edge in edges)], counts.items(), strict=False)
@@ -181,7 +182,7 @@ def _bars(counts: dict[int, int]) -> list[tuple[str, str, str]]:
 def _order(order: dict[str, Any]) -> str:
     if order["consecutive"] is None:
         return f"fewer than {MIN_ORDER_CHECK:,} sentences: not checked"
-    verdict = "running text: multi-view and QuickThoughts apply" if order["consecutive"] else "no running text"
+    verdict = "running text: multi-view and QuickThoughts apply" if order["consecutive"] else "not running text"
     near, far = order["in_common_neighbours"], order["in_common_anywhere"]
     return f"{verdict} (neighbours have {near:.2%} of their long words in common, any two {far:.2%})"
 
@@ -189,9 +190,9 @@ def _order(order: dict[str, Any]) -> str:
 def _advice(advice: Advice | None, usable: int) -> list[str]:
     if advice is None:
         return [f"advice      {usable} sentences are too few for any recipe: add text"]
-    how = f"max_seq_length {advice.max_seq_length}, epochs {advice.num_train_epochs}, steps {advice.steps:,}"
+    settings = f"max_seq_length {advice.max_seq_length}, epochs {advice.num_train_epochs}, steps {advice.steps:,}"
     return [
-        f"advice      {advice.recipe}: {how}",
+        f"advice      {advice.recipe}: {settings}",
         f"            {advice.command}",
         f"sure        {advice.sure}",
         f"            {advice.evidence}",

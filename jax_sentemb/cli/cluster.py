@@ -1,22 +1,24 @@
-"""jax-sentemb cluster --model runs/micse --corpus corpus.txt: groups of similar sentences of a corpus."""
+"""Run `jax-sentemb cluster --model runs/micse --corpus corpus.txt`: find groups of similar sentences of a corpus."""
 
 import math
 import sys
 from collections.abc import Sequence
 from typing import Any
 
-from jax_sentemb.cli.collection import Collection, Opener, parser_of, say_empty, say_noise, show
+from jax_sentemb.cli.collection import Collection, Opener, parser_of, print_empty, print_noise, print_rows
 from jax_sentemb.cli.program import Parser, count, finite, positive, start
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.system.terminal import table
 
-MIN_SIZE, SHOWN = 10, 10
+MIN_SIZE, MAX_LISTED = 10, 10  # sentences of a group; groups that are listed
 EPILOG = """\
-prints number of the group (from 0, largest first), row and sentence, then the id where records have one; the first of a group is
-its centre; rows are numbers of records, from 0: of lines, or of rows of a table, also counting those without text
---k puts all sentences into so many groups (k-means), the one nearest to the mean of a group first; without it, what lies closer
-to a sentence than --threshold is a group, and most sentences may be in none; the default is the cosine that 1 of 1,000 random
-pairs of the corpus reaches. The sizes of the groups go to standard error: raise the threshold for smaller, tighter groups
+Each line of the output has the number of the group (from 0, the largest first), the row, the sentence and, if records have ids, the
+id. The first sentence of a group is its centre. Rows count all records from 0, even those without text: lines, or rows of a table.
+
+With --k, every sentence is in one of K groups (k-means), and the sentence nearest to the mean of a group comes first. Without --k,
+sentences whose cosine to a central sentence is at least --threshold are a group, and most sentences may be in no group. The default
+threshold is the cosine that 1 of 1,000 random pairs of the corpus reaches. A higher threshold gives smaller, tighter groups. The
+sizes of the groups go to standard error.
 
 examples:
   jax-sentemb cluster --model runs/micse --corpus corpus.txt --threshold 0.8 --min-size 5
@@ -25,17 +27,17 @@ examples:
 
 
 def parser() -> Parser:
-    """The options."""
-    found = parser_of("cluster", "Groups of sentences that are near to a common centre.", EPILOG)
-    found.add_argument("--threshold", type=finite, help="least cosine to the centre (default: proposed from the corpus)")
-    found.add_argument("--min-size", type=positive, help=f"sentences that make a group (default: {MIN_SIZE})")
-    found.add_argument("--k", type=positive, help="how many groups, in place of the two above")
-    found.add_argument("--seed", type=count, default=0, help="of the first centres of --k (default: 0)")
+    """Return the parser of the options."""
+    found = parser_of("cluster", "Find groups of sentences that are near to a common centre.", EPILOG)
+    found.add_argument("--threshold", type=finite, help="lowest cosine to the centre (default: chosen from the corpus)")
+    found.add_argument("--min-size", type=positive, help=f"smallest number of sentences in a group (default: {MIN_SIZE})")
+    found.add_argument("--k", type=positive, help="number of groups, instead of the two options above")
+    found.add_argument("--seed", type=count, default=0, help="seed of the first centres of --k (default: 0)")
     return found
 
 
 def main(argv: list[str]) -> int:
-    """Exit code of the command line `argv` (program name first)."""
+    """Run the command line `argv` (program name first) and return the exit code."""
     options = parser().parse_args(argv[1:])
     if options.k and (options.threshold is not None or options.min_size):
         raise ConfigError("--k puts every sentence into a group: leave out --threshold and --min-size")
@@ -46,31 +48,31 @@ def main(argv: list[str]) -> int:
     if options.k:
         groups = kmeans(corpus.vectors, options.k, options.seed).rows()
     else:
-        noise = say_noise(corpus)
-        threshold = _above(noise) if options.threshold is None else options.threshold
+        noise = print_noise(corpus)
+        threshold = _round_up(noise) if options.threshold is None else options.threshold
         groups = community_detection(corpus.vectors, threshold, options.min_size or MIN_SIZE)
-    say_empty(corpus)
-    show((_member(corpus, number, row) for number, group in enumerate(groups) for row in group), options.json)
+    print_empty(corpus)
+    print_rows((_member(corpus, number, row) for number, group in enumerate(groups) for row in group), options.json)
     print(_sizes(groups, corpus, "" if options.k else f" at threshold {threshold:g}"), file=sys.stderr)
     if not groups:
-        print(_lower(corpus, options.min_size or MIN_SIZE, threshold, noise), file=sys.stderr)
+        print(_advice(corpus, options.min_size or MIN_SIZE, threshold, noise), file=sys.stderr)
     return 0
 
 
 def _member(corpus: Collection, group: int, number: int) -> dict[str, Any]:
-    """Return a sentence of a group as it is printed."""
+    """Return the fields of a sentence of a group."""
     record = corpus.record(number)
     return {"cluster": group, "row": record.row, **corpus.texts_as(text=number), **corpus.names(record)}
 
 
-def _above(noise: float) -> float:
-    """`noise` rounded up to two digits, to four where the cosines of a model lie close together."""
+def _round_up(noise: float) -> float:
+    """Round `noise` up to two digits, or to four if the cosines of a model lie close together."""
     digits = 100 if noise < 0.9 else 10_000
     return math.ceil(digits * noise) / digits
 
 
-def _lower(corpus: Collection, size: int, threshold: float, noise: float) -> str:
-    """Advice where no group was found: a threshold at which there is one, and a warning if random pairs reach it, too."""
+def _advice(corpus: Collection, size: int, threshold: float, noise: float) -> str:
+    """Return advice if there is no group: a threshold that gives one, and a warning if random pairs reach it as well."""
     from jax_sentemb.retrieval.noise import group_threshold
 
     proposed = math.floor(10_000 * group_threshold(corpus.vectors, size)) / 10_000
@@ -78,21 +80,21 @@ def _lower(corpus: Collection, size: int, threshold: float, noise: float) -> str
         return f"{corpus.filled:,} sentences have no group of {size}: lower --min-size"
     advice = f"--threshold {proposed:g} gives groups, or lower --min-size"
     if proposed < noise:
-        advice += "; random pairs are as similar with this model: train one on the corpus, or give --k"
+        advice += "; with this model, random pairs are as similar: train a model on the corpus, or give --k"
     return advice
 
 
-def _sizes(groups: Sequence[Sequence[int]], corpus: Collection, how: str) -> str:
-    """The number of groups and of their sentences, and a table of the largest ones."""
-    inside, count = sum(map(len, groups)), corpus.filled
-    line = f"{len(groups):,} {'group' if len(groups) == 1 else 'groups'}{how} with {inside:,} of {count:,} sentences"
+def _sizes(groups: Sequence[Sequence[int]], corpus: Collection, condition: str) -> str:
+    """Return the number of groups and of their sentences, and a table of the largest groups."""
+    grouped, count = sum(map(len, groups)), corpus.filled
+    line = f"{len(groups):,} {'group' if len(groups) == 1 else 'groups'}{condition} with {grouped:,} of {count:,} sentences"
     if not groups:
         return line
     rows = [
         [str(number), f"{len(group):,}", (corpus.text(group[0]) or f"row {corpus.record(group[0]).row}")[:80]]
-        for number, group in enumerate(groups[:SHOWN])
+        for number, group in enumerate(groups[:MAX_LISTED])
     ]
-    more = f"\nand {len(groups) - SHOWN:,} smaller ones" if len(groups) > SHOWN else ""
+    more = f"\nand {len(groups) - MAX_LISTED:,} smaller groups" if len(groups) > MAX_LISTED else ""
     return f"{table(('group', 'sentences', 'centre'), rows, text_columns=(2,))}{more}\n{line}"
 
 

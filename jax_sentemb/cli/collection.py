@@ -1,4 +1,4 @@
-"""Input of search, mine and cluster: a text file that is encoded first, or vectors on disk, with or without their text."""
+"""Read the input of search, mine and cluster: a text file that is encoded first, or vectors on disk, with or without their text."""
 
 import argparse
 import functools
@@ -33,17 +33,17 @@ CheckSources = Callable[[dict[str, Any]], object]
 
 
 class Collection(NamedTuple):
-    """Vectors [N, E] and, where they are known, their texts and records; `sources` returns what the vectors were made from."""
+    """Vectors [N, E] and, if they are known, their texts and records. `sources` returns what the vectors were made from."""
 
     vectors: Any
     texts: Lines | None = None
     sources: Callable[[], dict[str, Any]] = dict
     records: Records | Vectors | None = None
-    empty: str = ""  # says how many texts are empty, if some are
+    empty: str = ""  # a text about empty texts, if there are any
 
     @property
     def filled(self) -> int:
-        """The number of vectors that are not of empty texts."""
+        """Return the number of vectors of texts that are not empty."""
         return len(self.vectors) - len(self.vectors.empty_rows)
 
     def text(self, number: int) -> str | None:
@@ -55,7 +55,7 @@ class Collection(NamedTuple):
         return Record(number) if self.records is None else self.records.record(number)
 
     def texts_as(self, **numbers: int) -> dict[str, str]:
-        """Return the texts of vectors by name; none if texts are not known."""
+        """Return the texts of vectors by name; {} if texts are not known."""
         return {} if self.texts is None else {name: self.texts[number] for name, number in numbers.items()}
 
     def names(self, record: Record, prefix: str = "") -> dict[str, Any]:
@@ -66,40 +66,43 @@ class Collection(NamedTuple):
 
 
 def parser_of(command: str, description: str, epilog: str) -> Parser:
-    """Options that the three commands share."""
+    """Return a parser with the options that the three commands share."""
     parser = Parser(
         prog=f"jax-sentemb {command}",
         description=description,
         epilog=f"{epilog}\n{EXIT_CODES}",
     )
     parser.add_argument(
-        "--corpus", required=True, help="a text file, which is encoded, or what `encode` wrote: a directory or .npy file"
+        "--corpus", required=True, help="a text file, which is encoded, or the output of `encode`: a directory or .npy file"
     )
-    parser.add_argument("--no-verify", action="store_true", help="do not read the vectors to compare them with their SHA-256 first")
-    parser.add_argument("--corpus-text", help="the text file that a directory of vectors was made from, to show its lines")
+    parser.add_argument("--no-verify", action="store_true", help="do not compare the vectors with their SHA-256 first")
+    parser.add_argument("--corpus-text", help="the text file that the vectors were made from, to print its lines")
     add_model_options(parser, required=False)
-    parser.add_argument("--json", action="store_true", help="JSON lines in place of columns separated by tabs")
+    parser.add_argument("--json", action="store_true", help="print JSON lines instead of columns separated by tabs")
     return parser
 
 
 class Opener:
-    """Opens the collections of a command line; the model is loaded when it is needed."""
+    """Opens the collections of a command line. The model is loaded when it is needed."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
 
     @functools.cached_property
     def encoder(self) -> "SentenceEncoder":
+        """Return the model of the command line; raise ConfigError without --model."""
         if not self.options.model:
-            raise ConfigError("no --model: text is encoded before it is compared; name a model, or give vectors")
+            raise ConfigError("no --model: text must be encoded before it is compared; name a model, or give vectors")
         return load_encoder(self.options)
 
     def corpus(self, check_sources: CheckSources | None = None) -> Collection:
-        """Return --corpus with --corpus-text; `check_sources` is called with its sources before text is encoded."""
+        """Return --corpus with --corpus-text. `check_sources` is called with its sources before text is encoded."""
         options = self.options
         if not _is_vectors(options.corpus):
             if options.corpus_text:
-                raise ConfigError(f"--corpus-text {options.corpus_text}: --corpus {options.corpus} is text itself")
+                raise ConfigError(
+                    f"--corpus-text {options.corpus_text}: --corpus {options.corpus} is text already; remove --corpus-text"
+                )
             return self.text("--corpus", options.corpus, check_sources=check_sources)
         vectors = Vectors(user_path(options.corpus), not options.no_verify)
         if options.model:
@@ -107,7 +110,7 @@ class Opener:
         if not vectors.is_marked and (options.model or options.corpus_text):
             say(
                 f"--corpus {options.corpus} has no {manifest_path(user_path(options.corpus)).name}: "
-                "whether it was made from this text and with this model is not known"
+                "cannot tell whether it was made from this text with this model"
             )
         from jax_sentemb.retrieval.sources import WithEmptyRows
 
@@ -121,7 +124,7 @@ class Opener:
         return Collection(known, records and records.texts, lambda: vectors.sources, records if has_ids else vectors, empty)
 
     def _texts_of(self, vectors: Vectors) -> Records:
-        """The text of --corpus-text; DataError if the vectors were made from another text."""
+        """Return the text of --corpus-text; raise DataError if the vectors were made from another text."""
         options = self.options
         records = open_text("--corpus-text", options.corpus_text, options.column, options.join, options.id)
         texts = records.texts
@@ -130,7 +133,7 @@ class Opener:
             check(f"--corpus {options.corpus}", vectors.manifest, VECTORS, {"corpus": corpus}, remedy="give its text")
         if len(texts) != len(vectors):
             raise DataError(
-                f"--corpus-text {options.corpus_text} has {len(texts)} texts (also counting empty ones), --corpus {options.corpus} "
+                f"--corpus-text {options.corpus_text} has {len(texts)} texts (with empty texts), but --corpus {options.corpus} "
                 f"has {len(vectors)} vectors; give the text that they were made from"
             )
         return records
@@ -142,14 +145,14 @@ class Opener:
         return encoded_sources(self.encoder, Path(self.options.model).name, corpus)
 
     def _check_model(self, vectors: Vectors) -> None:
-        """Raise DataError if the vectors were made with another model, prompt, width or length than those of the command line."""
+        """Raise DataError unless the vectors were made with the model, prompt, width and length of the command line."""
         options = self.options
         if not vectors.is_marked:
             return
         where = f"--corpus {options.corpus}"
-        now = self._sources_of(Source("", ""))
+        sources = self._sources_of(Source("", ""))
         names = ("model", "prompt") if vectors.sources["truncate_dim"] else ("model", "prompt", "truncate_dim")
-        check(where, vectors.manifest, VECTORS, {name: now[name] for name in names}, remedy="give its model")
+        check(where, vectors.manifest, VECTORS, {name: sources[name] for name in names}, remedy="give its model")
         length = vectors.sources["max_seq_length"]
         if options.max_seq_length:
             check(where, vectors.manifest, VECTORS, {"max_seq_length": options.max_seq_length}, remedy="leave --max-seq-length out")
@@ -157,7 +160,7 @@ class Opener:
             self.encoder.max_seq_length = length
 
     def text(self, option: str, files: str, like: Any = None, check_sources: CheckSources | None = None) -> Collection:
-        """The texts of a file, encoded; queries if there are vectors `like` them, which they are encoded as."""
+        """Encode the texts of a file. With vectors `like`, the texts are queries and are encoded in the same way."""
         from jax_sentemb.retrieval.sources import WithEmptyRows
 
         options = self.options
@@ -167,9 +170,9 @@ class Opener:
             columns = options.query_column or options.column, "" if options.query_column else options.join
             records = open_text(option, files, *columns, options.query_id)
         corpus, texts = Source(corpus_name(files), records.sentences.fingerprint), records.texts
-        found = self.sentences([texts[number] for number in range(len(texts))], like, corpus, check_sources)
-        blank, vectors = records.describe_blank(), WithEmptyRows(found.vectors, records.empty_texts)
-        return found._replace(vectors=vectors, records=records, empty=blank and f"{option} {files}: {blank}")
+        encoded = self.sentences([texts[number] for number in range(len(texts))], like, corpus, check_sources)
+        blank, vectors = records.describe_blank(), WithEmptyRows(encoded.vectors, records.empty_texts)
+        return encoded._replace(vectors=vectors, records=records, empty=blank and f"{option} {files}: {blank}")
 
     def sentences(
         self,
@@ -178,11 +181,11 @@ class Opener:
         corpus: Source | None = None,
         check_sources: CheckSources | None = None,
     ) -> Collection:
-        """As `text`, for texts in memory; an empty one has a row of zeros.
+        """Encode texts in memory as `text` does. The row of an empty text is zero.
 
         A model may have a prompt for queries and one for documents.
         """
-        show = sys.stderr.isatty()
+        show_progress = sys.stderr.isatty()
         width = like.sources.get("truncate_dim") if isinstance(like, Vectors) and like.is_marked else None
         prompt = self.encoder.prompt_for("document" if like is None else "query")
         sources = functools.cache(lambda: self._sources_of(corpus or Source("queries", "")))
@@ -190,7 +193,7 @@ class Opener:
             check_sources(sources())
 
         def encode(texts: list[str]) -> EncodedSentences:
-            vectors = self.encoder.encode(texts, self.options.batch_size, show, truncate_dim=width, prompt_name=prompt)
+            vectors = self.encoder.encode(texts, self.options.batch_size, show_progress, truncate_dim=width, prompt_name=prompt)
             return EncodedSentences(np.asarray(vectors), self.encoder.truncated)
 
         return Collection(encode_texts(texts, encode).vectors, texts, sources)
@@ -201,33 +204,33 @@ def _is_vectors(source: str) -> bool:
     return path.is_dir() or path.suffix == ".npy"
 
 
-def say_empty(*collections: Collection) -> None:
+def print_empty(*collections: Collection) -> None:
     """Print on stderr how many texts of the collections are empty."""
     for collection in collections:
         note(collection.empty and f"{collection.empty}: they are left out")
 
 
-def say_noise(collection: Collection) -> float:
-    """Says on stderr, and returns, the cosine that one of 1,000 random pairs of the collection reaches: where chance begins."""
+def print_noise(collection: Collection) -> float:
+    """Print on stderr, and return, the cosine that one of 1,000 random pairs of the collection reaches."""
     from jax_sentemb.retrieval.noise import noise_level
 
     level = noise_level(collection.vectors)
     if level.pairs:
-        said = f"note: 1 of 1,000 random pairs of the corpus has a cosine of {level.cosine:.3f} or more: below it, expect chance"
-        print(said, file=sys.stderr)
+        text = f"1 of 1,000 random pairs of the corpus has a cosine of {level.cosine:.3f} or more; lower cosines may be chance"
+        note(text)
     return level.cosine
 
 
 def _cell(value: Any) -> str:
     if value is None:  # a record without an id
         return ""
-    return value if isinstance(value, str) else json_text(value)  # a number of a row, or an id
+    return value if isinstance(value, str) else json_text(value)  # the number of a row, or an id
 
 
-def show(rows: Iterator[dict[str, Any]], as_json: bool) -> None:
-    """Print a line for each row: JSON without what is None, or the values separated by tabs, without control sequences.
+def print_rows(rows: Iterator[dict[str, Any]], as_json: bool) -> None:
+    """Print a line for each row: JSON without values that are None, or the values separated by tabs without control sequences.
 
-    Ends early if nobody reads on.
+    Stop early if the reader of standard output has gone.
     """
     write: Callable[[str], object] = sys.stdout.write
     for row in itertools.takewhile(lambda row: not reader_is_gone(), rows):

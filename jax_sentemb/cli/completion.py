@@ -1,4 +1,4 @@
-"""jax-sentemb completion SHELL: a script with which bash, zsh or fish complete commands, options and recipes."""
+"""Run `jax-sentemb completion SHELL`: print a script with which bash, zsh or fish complete commands, options and recipes."""
 
 import argparse
 import importlib
@@ -16,7 +16,7 @@ examples:
 
 
 def parser() -> Parser:
-    """The options."""
+    """Return the parser of the options."""
     found = Parser(
         prog="jax-sentemb completion", description="Print the script that completes jax-sentemb in a shell.", epilog=EPILOG
     )
@@ -25,7 +25,7 @@ def parser() -> Parser:
 
 
 def main(argv: list[str]) -> int:
-    """Exit code of the command line `argv` (program name first)."""
+    """Run the command line `argv` (program name first) and return the exit code."""
     from argcomplete.shell_integration import shellcode
 
     shell = parser().parse_args(argv[1:]).shell
@@ -34,20 +34,20 @@ def main(argv: list[str]) -> int:
 
 
 def complete(commands: dict[str, tuple[str, str]]) -> None:
-    """Answers a shell that asks how the command line in COMP_LINE goes on, and ends the process.
+    """Print the completions of the command line in COMP_LINE for a shell, and end the process.
 
-    Only the module of the command that stands there is imported.
+    Only the module of the command in that line is imported.
     """
     import argcomplete
 
     from jax_sentemb import recipes
 
     top = argparse.ArgumentParser(prog="jax-sentemb")
-    found = top.add_subparsers()
+    subparsers = top.add_subparsers()
     words = os.environ.get("COMP_LINE", "")[: int(os.environ.get("COMP_POINT", "0"))].split()
     for name, (module, about) in commands.items():
         options = [importlib.import_module(module).parser()] if name in words[1:2] else []
-        added = found.add_parser(name, help=about, parents=options, conflict_handler="resolve")
+        added = subparsers.add_parser(name, help=about, parents=options, conflict_handler="resolve")
         for action in added._actions:
             if {"--config", "name"} & {*action.option_strings, action.dest}:
                 action.completer = lambda **_: recipes.names()  # pyright: ignore[reportAttributeAccessIssue]
@@ -58,15 +58,15 @@ def complete(commands: dict[str, tuple[str, str]]) -> None:
 
 
 def _settings(words: list[str]) -> list[str]:
-    """The names of the settings of the recipe of a command line; of simcse where it has none."""
+    """Return the names of the settings of the recipe in a command line, or those of simcse if it names none."""
     from jax_sentemb.errors import ConfigError
     from jax_sentemb.recipes import read_config
     from jax_sentemb.settings import flatten
 
-    named = [after for word, after in pairwise(words) if word == "--config"]
-    named += [word.removeprefix("--config=") for word in words if word.startswith("--config=")]
+    names = [value for word, value in pairwise(words) if word == "--config"]
+    names += [word.removeprefix("--config=") for word in words if word.startswith("--config=")]
     try:
-        return list(flatten(read_config(named[0] if named else "simcse")))
+        return list(flatten(read_config(names[0] if names else "simcse")))
     except ConfigError:
         return []
 

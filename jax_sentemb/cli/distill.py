@@ -1,4 +1,4 @@
-"""jax-sentemb distill --model DIR --corpus corpus.txt --output DIR: an encoder as a static table of token vectors."""
+"""Run `jax-sentemb distill --model DIR --corpus corpus.txt --output DIR`: make a static table of token vectors of an encoder."""
 
 import argparse
 from typing import Any
@@ -10,14 +10,14 @@ from jax_sentemb.files import user_path
 from jax_sentemb.system.terminal import bar
 
 EPILOG = f"""\
-A static table or a small encoder? A table runs no network: it is hundreds of times as fast as its encoder, and does not see the
-order of words. A small encoder that learns the encoder's vectors is a few times as fast and keeps more:
+A static table or a small encoder? A table runs no network. It is hundreds of times as fast as its encoder, but ignores the order of
+words. A small encoder that learns the encoder's vectors is a few times as fast and loses less:
   jax-sentemb train --config distill_encoder --config.data.files=corpus.txt --config.method.teacher=all-MiniLM-L6-v2 \\
       --config.encoder.weights=all-MiniLM-L6-v2 --config.encoder.layers=3
 
 Every piece of the encoder's vocabulary becomes a vector: its embedding, whitened to --width numbers and weighted by its rarity in
-the corpus. --epochs trains these vectors on the encoder's embeddings of the corpus: better, and it takes the time to encode it.
-The output is a model as any other: search, encode, evaluate, and sentence-transformers (StaticEmbedding) take it.
+the corpus. --epochs trains these vectors on the encoder's embeddings of the corpus. This gives better vectors, but the corpus has
+to be encoded. search, encode, evaluate and sentence-transformers (StaticEmbedding) read the output like any other model.
 
 examples:
   jax-sentemb distill --model all-MiniLM-L6-v2 --corpus corpus.txt --output models/static
@@ -29,10 +29,10 @@ examples:
 
 
 def main(argv: list[str]) -> int:
-    """Exit code of the command line `argv` (program name first)."""
+    """Run the command line `argv` (program name first) and return the exit code."""
     options = parser().parse_args(argv[1:])
     if options.vectors and not options.epochs:
-        raise ConfigError("--vectors is what the table is trained on: give --epochs, too")
+        raise ConfigError(f"--vectors {options.vectors}: only training reads vectors; give --epochs as well")
     sentences = corpus_sentences(options)
 
     from jax_sentemb.distillation.distill import Regression, Settings, distill
@@ -47,20 +47,20 @@ def main(argv: list[str]) -> int:
     regression = Regression(options.epochs, options.batch_size, options.learning_rate, options.seed) if options.epochs else None
     bars: dict[str, Any] = {}
 
-    def progress(what: str, more: int, total: int) -> None:
-        (bars.get(what) or bars.setdefault(what, bar()(total=total, desc=what, unit=" sentences", disable=None))).update(more)
+    def progress(task: str, more: int, total: int) -> None:
+        (bars.get(task) or bars.setdefault(task, bar()(total=total, desc=task, unit=" sentences", disable=None))).update(more)
 
     settings = Settings(options.width, options.sif, regression)
     table = distill(model, options.model, sentences, options.output, settings, vectors, progress)
-    for shown in bars.values():
-        shown.close()
+    for progress_bar in bars.values():
+        progress_bar.close()
     rows, width = table.vectors.shape
     megabytes = table.vectors.nbytes / 1e6
     print(plain(f"{options.output}: {rows:,} pieces of {width} numbers, {megabytes:.1f} MB, from {len(sentences):,} sentences"))
     return 0
 
 
-def _from_0(text: str) -> float:
+def _unsigned(text: str) -> float:
     value = finite(text)
     if value < 0:
         raise argparse.ArgumentTypeError(f"{text!r} is less than 0")
@@ -68,22 +68,23 @@ def _from_0(text: str) -> float:
 
 
 def parser() -> Parser:
+    """Return the parser of the options."""
     found = Parser(
         prog="jax-sentemb distill",
-        description="Make a static table of token vectors of an encoder: no network is run when sentences are encoded.",
+        description="Make a static table of token vectors from an encoder. Encoding sentences with it runs no network.",
         epilog=EPILOG,
     )
     found.add_argument("--model", required=True, help="a work directory, an export, any sentence-transformers or BERT directory")
     found.add_argument("--corpus", required=True, help="your text: .txt, .jsonl, .csv, .tsv, also .gz and .xz; .parquet; globs")
     add_text_options(found)
     found.add_argument("--output", type=user_path, required=True, help="directory to write")
-    found.add_argument("--width", type=positive, default=256, help="numbers of a vector (default: 256)")
-    found.add_argument("--sif", type=_from_0, default=1e-3, help="a of the weights a / (a + p); 0: none (default: 0.001)")
+    found.add_argument("--width", type=positive, default=256, help="numbers in a vector (default: 256)")
+    found.add_argument("--sif", type=_unsigned, default=1e-3, help="a of the weights a / (a + p); 0: no weights (default: 0.001)")
     found.add_argument("--epochs", type=count, default=0, help="passes of training over the corpus (default: 0, no training)")
-    found.add_argument("--vectors", type=user_path, help="what `encode` wrote of the corpus with this model: not encoded again")
-    found.add_argument("--batch-size", type=positive, default=256, help="sentences of a training step (default: 256)")
-    found.add_argument("--learning-rate", type=_from_0, default=5e-3, help="of Adam, falling to 0 (default: 0.005)")
-    found.add_argument("--seed", type=count, default=0, help="of the order of sentences")
+    found.add_argument("--vectors", type=user_path, help="output of `encode` for this corpus and model, which saves the encoding")
+    found.add_argument("--batch-size", type=positive, default=256, help="sentences in a training step (default: 256)")
+    found.add_argument("--learning-rate", type=_unsigned, default=5e-3, help="of Adam, falling to 0 (default: 0.005)")
+    found.add_argument("--seed", type=count, default=0, help="seed of the order of sentences (default: 0)")
     return found
 
 

@@ -1,4 +1,4 @@
-"""jax-sentemb encode: the vectors of a text file of any size, in files. JAX is imported when the arguments are understood."""
+"""Run `jax-sentemb encode`: write the vectors of a text file of any size. JAX is imported after the arguments are parsed."""
 
 import argparse
 import contextlib
@@ -30,11 +30,11 @@ logger = logging.getLogger("jax_sentemb")
 
 
 def main(argv: list[str]) -> int:
-    """Exit code of the command line `argv` (program name first)."""
+    """Run the command line `argv` (program name first) and return the exit code."""
     options = parser().parse_args(argv[1:])
     output = options.output
-    single = output.suffix in (".npy", ".parquet")
-    if single and options.part.total > 1:
+    is_single = output.suffix in (".npy", ".parquet")
+    if is_single and options.part.total > 1:
         raise ConfigError(f"--part writes shards: give a directory as --output, not {output}")
     records = open_text("--input", options.input, options.column, options.join, options.id)
     sentences, texts = records.sentences, records.texts
@@ -55,21 +55,20 @@ def main(argv: list[str]) -> int:
 
     shards = options.part.shards(count := -(-len(texts) // options.rows_per_shard))
     if options.part.total > count:
-        share = max(len(texts) // options.part.total, 1)
-        advice = f"--rows-per-shard {share} gives each its share"
+        advice = f"--rows-per-shard {max(len(texts) // options.part.total, 1)} gives each part a shard"
         say(f"--part {options.part}: some parts are empty, the text has {count} shards; {advice}")
-    logger.setLevel(logging.ERROR)  # what is cut is said once, at the end
+    logger.setLevel(logging.ERROR)  # the number of cut sentences is printed once, at the end
     rows = sum(min(options.rows_per_shard, len(texts) - shard * options.rows_per_shard) for shard in shards)
-    with tqdm(total=len(texts) if single else rows, desc=plain(output.name), unit=" rows", disable=None) as bar:
+    with tqdm(total=len(texts) if is_single else rows, desc=plain(output.name), unit=" rows", disable=None) as bar:
         record_of = None if records.are_plain else records.record
-        write = write_file if single else functools.partial(write_shards, part=options.part)
+        write = write_file if is_single else functools.partial(write_shards, part=options.part)
         manifest = write(output, _metadata(encoder, options, records), texts, encode, bar.update, record_of=record_of)
         truncated = manifest["truncated"]
     notes = [f"{output}: {len(texts)} vectors"]
-    if not single and "part" in manifest:
+    if not is_single and "part" in manifest:
         notes = [f"{output}: {manifest['rows']} vectors of part {options.part}; missing: {missing_parts(output)}"]
     if prompt:
-        notes.append(f"the model's prompt {encoder.prompts[prompt]!r} stands before each text")
+        notes.append(f"the model's prompt {encoder.prompts[prompt]!r} was put before each text")
     if truncated:
         notes.append(f"{truncated} sentences longer than {encoder.max_seq_length} tokens were cut")
     if blank := records.describe_blank():
@@ -79,7 +78,7 @@ def main(argv: list[str]) -> int:
 
 
 def _metadata(encoder: "SentenceEncoder", options: argparse.Namespace, records: Records) -> dict[str, Any]:
-    """Return what the manifest says about the vectors and their corpus."""
+    """Return the content of the manifest about the vectors and their corpus."""
     from jax_sentemb.inference.encoded_texts import encoded_sources
 
     sentences = records.sentences
@@ -96,7 +95,7 @@ def _metadata(encoder: "SentenceEncoder", options: argparse.Namespace, records: 
 
 
 def load_encoder(options: argparse.Namespace) -> "SentenceEncoder":
-    """The model of a command line."""
+    """Load the model of a command line."""
     from jax_sentemb.inference.encoder import SentenceEncoder
     from jax_sentemb.parallel import use_compilation_cache
 
@@ -110,7 +109,7 @@ def load_encoder(options: argparse.Namespace) -> "SentenceEncoder":
 
 @contextlib.contextmanager
 def naming_model() -> Iterator[None]:
-    """Errors of a model that is opened inside name the option that it was given with."""
+    """Let ConfigErrors of a block that opens a model name the option --model."""
     try:
         yield
     except ConfigError as error:
@@ -118,7 +117,7 @@ def naming_model() -> Iterator[None]:
 
 
 def corpus_sentences(options: argparse.Namespace) -> Sentences:
-    """The text of --corpus, with at least one sentence; DataError without."""
+    """Open the text of --corpus; raise DataError if it has no sentence."""
     records = open_text("--corpus", options.corpus, options.column, options.join)
     if blank := records.describe_blank():
         note(f"--corpus {options.corpus}: {blank}: they are left out")
@@ -126,28 +125,30 @@ def corpus_sentences(options: argparse.Namespace) -> Sentences:
 
 
 def note(text: str) -> None:
-    """Print a note on standard error, if there is one."""
+    """Print a note on standard error, unless it is empty."""
     if text:
         print(plain(f"note: {text}"), file=sys.stderr)
 
 
 def add_text_options(parser: argparse.ArgumentParser, has_ids: bool = False) -> None:
-    """Add the options about the columns of tables, which all commands share; `has_ids`: the command passes ids through."""
+    """Add the options about the columns of tables, which all commands share. With `has_ids`, the command prints ids."""
     parser.add_argument(
-        "--column", default="text", help="field of .jsonl, .csv, .tsv and .parquet files (default: text); several, comma separated"
+        "--column",
+        default="text",
+        help="field of .jsonl, .csv, .tsv and .parquet files, or several with commas (default: text)",
     )
-    parser.add_argument("--join", default="", help="put between several fields, which then are one text (default: each is a text)")
+    parser.add_argument("--join", default="", help="text between several fields, which join to one text (default: each is a text)")
     if has_ids:
-        parser.add_argument("--id", default="", help="the field with the ids of records (default: _id, where there is one)")
+        parser.add_argument("--id", default="", help="the field with the ids of records (default: _id, if it exists)")
 
 
 def add_model_options(parser: argparse.ArgumentParser, required: bool) -> None:
-    """Adds the options about the model that encodes, which all commands share."""
+    """Add the options about the model that encodes, which all commands share."""
     parser.add_argument(
         "--model", required=required, help="a work directory, an export, any sentence-transformers or BERT directory"
     )
-    parser.add_argument("--dtype", choices=DTYPES, default="float32", help="of the matrix products")
-    parser.add_argument("--max-seq-length", type=positive, help="tokens that a sentence is cut to (default: what the model says)")
+    parser.add_argument("--dtype", choices=DTYPES, default="float32", help="precision of the matrix products (default: float32)")
+    parser.add_argument("--max-seq-length", type=positive, help="tokens after which a sentence is cut (default: that of the model)")
     parser.add_argument("--batch-size", type=positive, default=64, help="sentences that are encoded at once")
     add_text_options(parser, has_ids=True)
 
@@ -160,17 +161,18 @@ def _part(text: str) -> Part:
 
 
 def parser() -> Parser:
-    """The options."""
+    """Return the parser of the options."""
     found = Parser(
         prog="jax-sentemb encode",
         description="Encode the texts of a file. Row i of the vectors belongs to record i: a line, or a row of a table.",
         epilog=f"""\
---output vectors/      shards of --rows-per-shard rows and vectors.json; the same command again continues after a kill
---output x.npy         one file, for what fits into memory, and x.npy.json with its SHA-256, model and corpus;
-                       x.parquet has columns row, text, embedding and, if records have ids, _id (needs [parquet])
-an empty text has a vector of zeros, which search, mine and cluster leave out; with empty texts or ids, NAME.records.jsonl next to
-each file NAME has a line for each row: its record, its id (column _id, or --id), and whether the text is empty. Ids may repeat.
---column title,text reads two texts of a record, and has two rows for it; --join " " joins them to one text and one row
+--output vectors/      shards of --rows-per-shard rows and vectors.json; after an interruption, the same command continues
+--output x.npy         one file, if the vectors fit into memory, and x.npy.json with its SHA-256, model and corpus;
+                       x.parquet has the columns row, text, embedding and, if records have ids, _id (needs [parquet])
+
+The vector of an empty text is zero, and search, mine and cluster skip it. With empty texts or ids, NAME.records.jsonl next to each
+file NAME has a line for each row: its record, its id (column _id, or --id), and whether the text is empty. Ids may repeat.
+--column title,text reads two texts of a record, which have two rows. --join " " joins them to one text with one row.
 
 examples:
   jax-sentemb encode --model runs/micse --input corpus.txt --output vectors
@@ -184,14 +186,14 @@ examples:
     )
     found.add_argument("--output", type=user_path, required=True, help="a directory, or a name that ends in .npy or .parquet")
     add_model_options(found, required=True)
-    found.add_argument("--normalize", action="store_true", help="vectors of length 1")
-    found.add_argument("--truncate-dim", type=positive, help="only the first so many numbers of each vector")
-    found.add_argument("--precision", choices=PRECISIONS, default="float32", help="how numbers are stored")
-    found.add_argument("--rows-per-shard", type=positive, default=50_000, help="rows of a file in the directory")
+    found.add_argument("--normalize", action="store_true", help="scale vectors to length 1")
+    found.add_argument("--truncate-dim", type=positive, help="write only this number of first numbers of each vector")
+    found.add_argument("--precision", choices=PRECISIONS, default="float32", help="precision of stored numbers (default: float32)")
+    found.add_argument("--rows-per-shard", type=positive, default=50_000, help="rows in a file of the directory (default: 50000)")
     found.add_argument(
-        "--part", type=_part, default=Part(), help="encode part K of N only, K/N: on any machines, in any order, into one directory"
+        "--part", type=_part, default=Part(), help="encode only part K of N, K/N: on any machines, in any order, into one directory"
     )
-    found.add_argument("--format", choices=("npy", "parquet"), default="npy", help="kind of the files in the directory")
+    found.add_argument("--format", choices=("npy", "parquet"), default="npy", help="format of the files in the directory")
     return found
 
 

@@ -1,6 +1,6 @@
-"""jax-sentemb evaluate --model DIR --data SENTEVAL --tasks sts,transfer,probing --output results/
+"""Run `jax-sentemb evaluate --model DIR --data SENTEVAL --tasks sts,transfer,probing --output results/`.
 
-Scores models on the tasks of SentEval with the protocols of the papers.
+The command scores models on the tasks of SentEval with the protocols of the papers, or on the files of the user.
 """
 
 import argparse
@@ -16,19 +16,19 @@ from jax_sentemb.files import user_path, write_text
 
 EPILOG = """\
 models: a work directory of a run, an export, any Hugging Face BERT or sentence-transformers directory or hub name, a file of word
-vectors (GloVe or fastText text, .vec, .npz; .gz and .xz too), or tf-idf; several --model give several rows. Options follow an @:
+vectors (GloVe or fastText text, .vec, .npz, also .gz and .xz), or tf-idf. Several models give several rows. Options follow an @:
   bert@cls  bert@mean  bert@first_last   the pooling of an encoder
   runs/m@64                              the first 64 numbers of an embedding; the widths of train.matryoshka are all scored
-  multi@f  multi@max+mean+concatenation  what is read of a multi-view model (--vectors FILE adds words that a corpus did not have)
-  bert@mean+whiten                       embeddings of a task whitened; remove-first takes out their first component; unit length
+  multi@f  multi@max+mean+concatenation  the view and the poolings of a multi-view model (--vectors FILE adds words to its vocabulary)
+  bert@mean+whiten                       whitens the embeddings of a task; remove-first removes their first component; unit length
   glove.txt@sif+remove-first             word vectors weighted by rarity (SIF); stop-words leaves out function words
   "mine=runs/micse"                      another name in the tables
 
-your own files are scored with encoders, by the cosine; every score has a 95 % interval, and its difference to the first model
+Your own files are scored by cosine. Every score has a 95 % interval, and its difference from the first model:
   --pairs         Spearman and Pearson correlation; with the labels 0 and 1, average precision and the best F1
-  --retrieval     nDCG@10, MRR@10, recall@100 and MAP as trec_eval defines them, beside BM25 (needs [bm25]) and its fusion
+  --retrieval     nDCG@10, MRR@10, recall@100 and MAP as trec_eval defines them, next to BM25 (needs [bm25]) and its fusion
   --labels        whether the nearest other texts have the same label, logistic regression in five folds, and k-means
-  --output DIR    a JSON and a CSV file, and the vectors: the same command again continues after a kill
+  --output DIR    a JSON and a CSV file, and the vectors; after an interruption, the same command continues
 
 examples:
   jax-sentemb evaluate runs/micse all-MiniLM-L6-v2 --retrieval my_queries --output results
@@ -42,7 +42,7 @@ Exit codes: 0 done, 2 usage, 3 data, 4 model file, 5 numerics (NaN, collapsed em
 
 
 def main(argv: list[str]) -> int:
-    """Exit code of the command line `argv` (program name first)."""
+    """Run the command line `argv` (program name first) and return the exit code."""
     options = parser().parse_intermixed_args(argv[1:])
     options.model = [*options.models, *options.model]
     if options.tasks == "help":
@@ -85,18 +85,20 @@ def main(argv: list[str]) -> int:
 
 
 def parser() -> Parser:
-    """The options."""
+    """Return the parser of the options."""
     found = Parser(
         prog="jax-sentemb evaluate",
         description="Score sentence embeddings on your own pairs, queries or labels, or on the tasks of SentEval.",
         epilog=EPILOG,
     )
-    found.add_argument("models", nargs="*", metavar="MODEL", help="what to score; see below")
+    found.add_argument("models", nargs="*", metavar="MODEL", help="the models to score, see below")
     found.add_argument("--model", action="append", default=[], metavar="MODEL", help="the same as an option")
     found.add_argument("--data", type=user_path, help="the SentEval folder: the one that holds downstream/ and probing/")
     found.add_argument("--tasks", default="sts,transfer", help="tasks and groups (sts, transfer, probing, arguments, all), or help")
-    found.add_argument("--vectors", type=user_path, help="the word vectors of a model on them: words that it lacks are added")
-    found.add_argument("--output", type=user_path, help="folder for a JSON file a task, tables.md and plots")
+    found.add_argument(
+        "--vectors", type=user_path, help="a file of word vectors, from which missing words are added to a word model"
+    )
+    found.add_argument("--output", type=user_path, help="folder for a JSON file of each task, tables.md and plots")
     found.add_argument("--sts-protocol", default="simcse", help="simcse (default), senteval or multiview")
     found.add_argument("--classifier", default="senteval", help="senteval (default), senteval_prototyping, senteval_2018 or logreg")
     found.add_argument(
@@ -104,10 +106,10 @@ def parser() -> Parser:
     )
     found.add_argument("--ensemble", action="store_true", help="add the ensemble of all models as a row")
     found.add_argument("--resamples", type=count, default=1000, help="bootstrap draws for the interval of STS scores; 0: none")
-    found.add_argument("--batch-size", type=positive, default=64, help="sentences an encoder takes at once")
-    found.add_argument("--plots", action="store_true", help="cosine against gold for every similarity task (needs [plots])")
-    found.add_argument("--fetch", action="store_true", help="first write what the Hugging Face hub has into --data (needs [hub])")
-    found.add_argument("--check", action="store_true", help="list which files are there, which are missing and where they go")
+    found.add_argument("--batch-size", type=positive, default=64, help="sentences that are encoded at once (default: 64)")
+    found.add_argument("--plots", action="store_true", help="plot cosine against gold for every similarity task (needs [plots])")
+    found.add_argument("--fetch", action="store_true", help="first download the sets that the Hugging Face hub has (needs [hub])")
+    found.add_argument("--check", action="store_true", help="list the files that exist, those that are missing, and their folders")
     evaluate_files.add_options(found)
     return found
 
@@ -199,7 +201,7 @@ def _plot(options: argparse.Namespace, model: str, outcome: Any) -> None:
 
 
 def _check_plots(options: argparse.Namespace) -> None:
-    """ConfigError before anything is scored, not after the first task."""
+    """Raise ConfigError for missing packages before anything is scored."""
     from importlib.util import find_spec
 
     if not options.output:
@@ -215,7 +217,7 @@ def _task_list() -> str:
 
 
 def _root(folder: Path) -> Path:
-    """The SentEval folder, also where only `probing` is there."""
+    """Return the SentEval folder, even if it contains only `probing`."""
     from jax_sentemb.evaluation.sts_data import senteval_root
 
     folder = user_path(folder)
@@ -223,7 +225,7 @@ def _root(folder: Path) -> Path:
 
 
 def _check(root: Path) -> int:
-    """List what is there, what is missing and where it goes; exit code 3 if a file is malformed."""
+    """List the files that exist, those that are missing, and their folders; return exit code 3 if a file is malformed."""
     from jax_sentemb.errors import DataError
     from jax_sentemb.evaluation import suite
     from jax_sentemb.evaluation.catalog import GROUPS, SETS

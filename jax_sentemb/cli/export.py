@@ -1,24 +1,24 @@
-"""jax-sentemb export --workdir runs/micse [--step best|last|N] [--output DIR]: exports a checkpoint of a run."""
+"""Run `jax-sentemb export --workdir runs/micse [--step best|last|N] [--output DIR]`: export a checkpoint of a run."""
 
 from jax_sentemb.cli.program import EXIT_CODES, Parser, start
 from jax_sentemb.files import user_path
 
 
 def parser() -> Parser:
-    """The options."""
+    """Return the parser of the options."""
     found = Parser(
         prog="jax-sentemb export",
         description="Export a checkpoint for transformers and sentence-transformers.",
         epilog=f"example:\n  jax-sentemb export --workdir runs/micse --step 500 --output models/micse-500\n\n{EXIT_CODES}",
     )
     found.add_argument("--workdir", type=user_path, required=True, help="work directory of a run")
-    found.add_argument("--step", default="best", help="best (default; last if the run kept none), last, or a step's number")
+    found.add_argument("--step", default="best", help="best (default; without a best step, last), last, or a number")
     found.add_argument("--output", type=user_path, help="directory to write (default: WORKDIR/export)")
     return found
 
 
 def main(argv: list[str]) -> int:
-    """Exit code of the command line `argv` (program name first)."""
+    """Run the command line `argv` (program name first) and return the exit code."""
     options = parser().parse_args(argv[1:])
     from jax_sentemb.formats.run_dir import read_checkpoint, read_metadata
     from jax_sentemb.inference.export import export_run

@@ -1,4 +1,4 @@
-"""jax-sentemb plan --config FILE --target tpu:v5e-16: does a run fit an accelerator that is not there, and how fast can it be."""
+"""Run `jax-sentemb plan --config FILE --target tpu:v5e-16`: tell whether a run fits an accelerator, and how fast it can be."""
 
 import json
 from itertools import pairwise
@@ -12,15 +12,15 @@ if TYPE_CHECKING:
     from jax_sentemb.planning.plan import Plan
 
 EPILOG = f"""\
-The step of the run is compiled by the accelerator's own compiler, which runs on any machine; no data, no accelerator and no
-download of weights is needed for a run from scratch. Times are bounds from the data sheet of the chip, never measurements.
+The compiler of the accelerator compiles the step of the run. It runs on any machine. A run from scratch needs no data, no
+accelerator and no download of weights. Times are bounds from the data sheet of the chip, never measurements.
 
 targets:
-  tpu:v5e-16, tpu:v6e-256    so many chips              needs pip install 'jax_sentemb[plan-tpu]'
-  tpu:v5p-128                so many cores, two a chip
+  tpu:v5e-16, tpu:v6e-256    number of chips            needs pip install 'jax_sentemb[plan-tpu]'
+  tpu:v5p-128                number of cores, two on each chip
   v5e, v5p, v6e              the smallest slice
   tpu:2xv5e-256              two slices
-  h100, h100:8, h200:16      so many GPUs               needs pip install 'jax_sentemb[plan-cuda]'
+  h100, h100:8, h200:16      number of GPUs             needs pip install 'jax_sentemb[plan-cuda]'
 
 examples:
   jax-sentemb plan --config micse --target tpu:v5e-16 --config.data.batch_size=8192 --config.train.precision=bfloat16
@@ -30,7 +30,7 @@ examples:
 
 
 def main(argv: list[str]) -> int:
-    """Exit code of the command line `argv` (program name first): 0 if the run fits, 7 if not."""
+    """Run the command line `argv` (program name first) and return the exit code: 0 if the run fits, 7 if not."""
     options, rest = parser().parse_known_args(argv[1:])
     with spelled(flag):
         return _plan(options, [argv[0], *rest])
@@ -43,7 +43,7 @@ def _plan(options: Any, argv: list[str]) -> int:
     config, _, _ = parse([argv[0], *_with_files(argv[1:])])
     import jax
 
-    jax.config.update("jax_platforms", "cpu")  # nothing runs, and an accelerator of this machine may be at work
+    jax.config.update("jax_platforms", "cpu")  # nothing is run, and an accelerator of this machine may be in use
     devices = describe_devices(target)
     from jax_sentemb.planning.plan import check_units, compile_plan, largest_batch, smallest_split
     from jax_sentemb.planning.step import PlannedRun, feed_rate
@@ -69,57 +69,60 @@ def _plan(options: Any, argv: list[str]) -> int:
 
 
 def parser() -> Parser:
-    """The options beside the settings."""
+    """Return the parser of the options other than the settings."""
     found = Parser(
         prog="jax-sentemb plan",
         usage="jax-sentemb plan --config RECIPE --target TARGET [--find batch_size|fsdp] [--json] [--config.SECTION.FIELD=V ...]",
-        description="Whether a run fits TPUs or GPUs that need not be there, and a bound of its speed on them.",
+        description="Tell whether a run fits TPUs or GPUs, which need not be present, and a bound of its speed on them.",
         epilog=EPILOG,
         allow_abbrev=False,
     )
-    found.add_argument("--target", required=True, help="the accelerator, as below")
-    found.add_argument("--find", choices=("batch_size", "fsdp"), help="the largest batch, or the smallest split, that fits")
-    found.add_argument("--json", action="store_true", help="one JSON object in place of a text")
+    found.add_argument("--target", required=True, help="the accelerator, see below")
+    found.add_argument("--find", choices=("batch_size", "fsdp"), help="find the largest batch, or the smallest split, that fits")
+    found.add_argument("--json", action="store_true", help="print a JSON object instead of a text")
     return found
 
 
 def _with_files(rest: list[str]) -> list[str]:
-    """The arguments for the config, with generated sentences where no corpus is named: none is read."""
+    """Return the arguments for the config. If they name no corpus, generated sentences stand for it, since none is read."""
     from jax_sentemb.recipes import read_config
 
     recipe = next((value for name, value in pairwise(rest) if name == "--config"), "")
     recipe = recipe or next((text.partition("=")[2] for text in rest if text.startswith("--config=")), "")
     if not recipe or any(text.startswith("--config.data.files") for text in rest):
-        return rest  # `parse` says what is missing
+        return rest  # `parse` reports what is missing
     return rest if read_config(recipe).data.files else [*rest, "--config.data.files=grammar:400"]
 
 
 def describe(plan: "Plan", feed: float) -> list[str]:
-    """The plan for people, line by line; `feed` rows a second were measured on one core."""
+    """Return the lines that describe a plan. A core of this machine reads `feed` rows in a second."""
     target, chip, bound = plan.target, plan.target.chip, plan.bound
     lines = [
         f"target      {target.name}: {target.chips} chips in {target.hosts} hosts",
-        f"batch       {plan.batch_size} sentences, {plan.batch_size // target.chips} a chip; train.fsdp={plan.fsdp}",
+        f"batch       {plan.batch_size} sentences, {plan.batch_size // target.chips} per chip; train.fsdp={plan.fsdp}",
         f"memory      {_memory(plan)}",
     ]
     if target.slices > 1:
-        lines.append("            what is sent between slices is not in the bound of the network")
+        lines.append("            the bound of the network does not include traffic between slices")
     if plan.reason:
         return [*lines, f"compile     {plan.compile_seconds:.0f} s on this machine"]
     compiler = f" ({plan.compiler_flop / 1e12:.3f} by the compiler's count)" if plan.compiler_flop else ""
     share = bound.compute / bound.seconds if bound.seconds else 0.0
     needed = plan.sentences_per_second / target.hosts
     lines += [
-        f"products    {plan.flop / 1e12:.3f} TFLOP a chip{compiler}",
-        f"traffic     {plan.moved / 1e9:.2f} GB of HBM a chip ({plan.accessed / 1e9:.2f} with memory on the chip); "
-        f"{plan.flop / max(plan.moved, 1):.0f} FLOP a byte, the chip has {chip.bfloat16 / chip.bandwidth:.0f} in bfloat16",
+        f"products    {plan.flop / 1e12:.3f} TFLOP per chip{compiler}",
+        f"traffic     {plan.moved / 1e9:.2f} GB of HBM per chip ({plan.accessed / 1e9:.2f} with memory on the chip); "
+        f"{plan.flop / max(plan.moved, 1):.0f} FLOP per byte, the chip has {chip.bfloat16 / chip.bandwidth:.0f} in bfloat16",
         f"padding     {plan.padding:.1%} of the arrays' bytes fill tiles",
-        *(f"network     {one.times} {one.kind} of {one.group} chips, {one.bytes / 1e6:.1f} MB" for one in plan.collectives or ()),
-        f"bound       {bound.limit}: at least {bound.seconds * 1e3:.2f} ms a step (compute {bound.compute * 1e3:.2f}, "
+        *(
+            f"network     {item.times} {item.kind} of {item.group} chips, {item.bytes / 1e6:.1f} MB"
+            for item in plan.collectives or ()
+        ),
+        f"bound       {bound.limit}: at least {bound.seconds * 1e3:.2f} ms per step (compute {bound.compute * 1e3:.2f}, "
         f"memory {bound.memory * 1e3:.2f}, network {bound.network * 1e3:.2f}; not measured)",
         f"            at most {plan.sentences_per_second:,.0f} sentences/s, {share:.0%} of the peak of products",
-        f"input       at this bound each host reads {needed:,.0f} rows/s; the thread that reads them gives {feed:,.0f} on this "
-        f"machine (measured on generated sentences){': the input is the limit' if needed > feed else ''}",
+        f"input       at this bound each host reads {needed:,.0f} rows/s; a reading thread of this machine gives {feed:,.0f} "
+        f"(measured on generated sentences){': the input is the limit' if needed > feed else ''}",
         f"compile     {plan.compile_seconds:.0f} s on this machine",
         f"data sheet  {chip.source}",
     ]
@@ -143,7 +146,7 @@ def _facts(plan: "Plan", feed: float) -> dict[str, Any]:
         "hosts": target.hosts,
         "memory_limit": target.chip.memory,
         **facts,
-        "collectives": [one._asdict() for one in plan.collectives],
+        "collectives": [item._asdict() for item in plan.collectives],
         "largest_arrays": [{"bytes": size, "array": array, "operation": name} for size, array, name in plan.largest],
         "bound_seconds": plan.bound._asdict(),
         "bound": plan.bound.limit,

@@ -1,4 +1,4 @@
-"""jax-sentemb plots KIND: pictures of a run, or of a low-shot study."""
+"""Run `jax-sentemb plots PLOT`: draw pictures of a run or of a low-shot study."""
 
 import argparse
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from jax_sentemb.reporting.plots import (
 
 
 def main(argv: list[str]) -> int:
-    """Exit code of the command line `argv` (program name first); prints the files written."""
+    """Run the command line `argv` (program name first), print the names of the files, and return the exit code."""
     options = parser().parse_args(argv[1:])
     require_matplotlib()  # before anything that takes time
     for picture in options.draw(options):
@@ -36,31 +36,31 @@ def _plot_low_shot(options: argparse.Namespace) -> list[Path]:
     if table_path(picture_path(options.output)).resolve() == options.results.resolve():
         raise ConfigError(f"--output {options.output}: its CSV file would replace --results: give another name")
     curves = read_low_shot(options.results, options.column)
-    what = "average of the sets" if options.column == "average" else options.column
-    return [low_shot_curves(options.output, curves, options.title, f"Spearman x 100, {what}")]
+    score = "average of the sets" if options.column == "average" else options.column
+    return [low_shot_curves(options.output, curves, options.title, f"Spearman x 100, {score}")]
 
 
 def parser() -> Parser:
-    """The options."""
+    """Return the parser of the options."""
     found = Parser(
         prog="jax-sentemb plots",
-        description="Draw what a run or a study shows.",
+        description="Draw the results of a run or a study.",
         epilog=f"example:\n  jax-sentemb plots run --help\n\n{EXIT_CODES}",
     )
-    kinds = found.add_subparsers(dest="kind", required=True, metavar="KIND")
+    plots = found.add_subparsers(dest="plot", required=True, metavar="PLOT")
 
-    def kind(name: str, draw: Callable[[argparse.Namespace], list[Path]], says: str) -> argparse.ArgumentParser:
-        added = kinds.add_parser(name, help=says, description=says)
+    def add_plot(name: str, draw: Callable[[argparse.Namespace], list[Path]], text: str) -> argparse.ArgumentParser:
+        added = plots.add_parser(name, help=text, description=text)
         added.set_defaults(draw=draw)
         return added
 
-    run = kind("run", _plot_run, "alignment, uniformity and spread over the steps of a run")
+    run = add_plot("run", _plot_run, "alignment, uniformity and spread over the steps of a run")
     run.add_argument("--workdir", type=user_path, required=True, help="work directory of the run")
-    run.add_argument("--output", type=user_path, help="PNG file; otherwise WORKDIR/plots/alignment_uniformity.png")
-    low_shot = kind("low-shot", _plot_low_shot, "score against the number of training sentences")
-    low_shot.add_argument("--results", type=user_path, required=True, help="CSV file, a row a run: method, sentences, scores")
-    low_shot.add_argument("--column", default="average", help="the score to draw (average)")
-    low_shot.add_argument("--title", default="Training on few sentences", help="what is written above")
+    run.add_argument("--output", type=user_path, help="PNG file (default: WORKDIR/plots/alignment_uniformity.png)")
+    low_shot = add_plot("low-shot", _plot_low_shot, "score against the number of training sentences")
+    low_shot.add_argument("--results", type=user_path, required=True, help="CSV file, one row per run: method, sentences, scores")
+    low_shot.add_argument("--column", default="average", help="the score to draw (default: average)")
+    low_shot.add_argument("--title", default="Training on few sentences", help="the title of the picture")
     low_shot.add_argument("--output", type=user_path, required=True, help="PNG file")
     return found
 

@@ -1,4 +1,4 @@
-"""jax-sentemb postprocess --model DIR --corpus corpus.txt --remove 1 --output DIR: a linear map behind the pooling."""
+"""Run `jax-sentemb postprocess --model DIR --corpus corpus.txt --remove 1 --output DIR`: add a linear map after the pooling."""
 
 from pathlib import Path
 
@@ -10,8 +10,8 @@ from jax_sentemb.files import say, user_path
 from jax_sentemb.provenance import Source
 
 EPILOG = f"""\
-The map is fitted on the embeddings of your text and is exported as a dense layer, which sentence-transformers reads. Whether it
-helps depends on model and text: score both models on pairs that you trust (jax-sentemb evaluate).
+The map is fitted to the embeddings of your text and is exported as a dense layer, which sentence-transformers reads. Whether it
+helps depends on model and text, so score both models on pairs that you trust (jax-sentemb evaluate).
 
 examples:
   jax-sentemb postprocess --model bert-base-uncased --corpus corpus.txt --remove 1 --output models/centred
@@ -21,7 +21,7 @@ examples:
 
 
 def parser() -> Parser:
-    """The options."""
+    """Return the parser of the options."""
     found = Parser(
         prog="jax-sentemb postprocess",
         description="Remove the strongest components of a model's embeddings of your text, or whiten them.",
@@ -31,14 +31,14 @@ def parser() -> Parser:
     found.add_argument("--corpus", required=True, help="your text: .txt, .jsonl, .csv, .tsv, also .gz and .xz; .parquet; globs")
     add_text_options(found)
     found.add_argument("--output", type=user_path, required=True, help="directory to write")
-    found.add_argument("--remove", type=positive, help="subtract the mean and so many of the strongest components")
-    found.add_argument("--whiten", action="store_true", help="mean 0 and covariance 1")
-    found.add_argument("--width", type=positive, default=0, help="with --whiten: only so many of the strongest components")
+    found.add_argument("--remove", type=positive, help="subtract the mean and this number of the strongest components")
+    found.add_argument("--whiten", action="store_true", help="map to mean 0 and covariance 1")
+    found.add_argument("--width", type=positive, default=0, help="with --whiten: keep this number of the strongest components")
     return found
 
 
 def main(argv: list[str]) -> int:
-    """Exit code of the command line `argv` (program name first)."""
+    """Run the command line `argv` (program name first) and return the exit code."""
     options = parser().parse_args(argv[1:])
     if bool(options.remove) == options.whiten or (options.width and not options.whiten):
         raise ConfigError("give --remove N, or --whiten with or without --width N")
@@ -52,20 +52,23 @@ def main(argv: list[str]) -> int:
     use_compilation_cache()
     with naming_model():
         model = load(options.model)
-    some = [sentences[row] for row in range(0, len(sentences), -(-len(sentences) // SAMPLE))]
-    vectors = before_length(model, some)
+    sample = [sentences[row] for row in range(0, len(sentences), -(-len(sentences) // SAMPLE))]
+    vectors = before_length(model, sample)
     layer = without_components(vectors, options.remove) if options.remove else whitening(vectors, options.width)
     changed = with_layer(model, layer)
-    made_from = {
+    sources = {
         "source": Source(Path(options.model).name, model.fingerprint()),
         "corpus": Source(corpus_name(options.corpus), sentences.fingerprint),
         **{name: getattr(options, name) for name in ("remove", "whiten", "width")},
     }
-    export_loaded(options.output, changed, model.embedder.max_seq_length, options.model, made_from)
+    export_loaded(options.output, changed, model.embedder.max_seq_length, options.model, sources)
     inputs, outputs = layer["kernel"].shape
-    if options.whiten and len(some) <= inputs:
-        say(f"{len(some)} sentences differ in fewer directions than {inputs}, and the rest is lost: give many more, or --remove 1")
-    print(plain(f"{options.output}: {inputs} numbers become {outputs}, fitted on {len(some):,} sentences"))
+    if options.whiten and len(sample) <= inputs:
+        say(
+            f"{len(sample)} sentences are too few for {inputs} dimensions, so some dimensions are lost: give many more sentences, "
+            "or --remove 1"
+        )
+    print(plain(f"{options.output}: {inputs} numbers become {outputs}, fitted to {len(sample):,} sentences"))
     return 0
 
 

@@ -1,4 +1,4 @@
-"""Options, exit codes and error lines that all commands share."""
+"""Define the options, exit codes and error lines that all commands share."""
 
 import argparse
 import difflib
@@ -18,7 +18,7 @@ from jax_sentemb.errors import LOST_PROCESS, ConfigError, ResourceError, UserErr
 from jax_sentemb.files import is_full, system_error
 from jax_sentemb.system.streams import protect, refused_output
 
-NEW_OBJECTS = 100_000  # between collections of garbage: importing and tracing make many objects, nearly all of which stay
+GC_THRESHOLD = 100_000  # new objects between two garbage collections; importing and tracing create many objects that stay
 OUT_OF_MEMORY = "out of memory: lower the batch size; in training, set train.grad_cache_chunk"
 EXIT_CODES = """\
 Exit codes: 0 done, 2 usage, 3 data, 4 model file, 5 numerics (NaN), 6 output in use by another process, 7 disk or memory full.
@@ -26,28 +26,28 @@ Exit codes: 0 done, 2 usage, 3 data, 4 model file, 5 numerics (NaN), 6 output in
 
 
 class _Once(argparse.Action):
-    """An option with one value: which of two would be meant?"""
+    """Reject an option that is given twice."""
 
-    _given = False
+    _was_given = False
 
     def __call__(self, parser: argparse.ArgumentParser, namespace: Any, values: Any, option_string: str | None = None) -> None:
-        if self._given:
+        if self._was_given:
             parser.error(f"{option_string} is given twice: leave one of them out")
-        self._given = option_string is not None
+        self._was_given = option_string is not None
         setattr(namespace, self.dest, values)
 
 
 class _Format(argparse.RawDescriptionHelpFormatter):
-    """Texts with their own line breaks, and options in one column."""
+    """Print texts with their own line breaks, and options in one column."""
 
     def __init__(self, prog: str, **options: Any) -> None:
         width = min(shutil.get_terminal_size((120, 24)).columns, 120)
         super().__init__(prog, **{"max_help_position": 30, "width": width, **options})
-        self._action_max_length = 16  # at least: else the longest name of a command has a line of its own
+        self._action_max_length = 16  # the minimum; otherwise the longest name of a command would take a separate line
 
 
 class Parser(argparse.ArgumentParser):
-    """Options of a command; texts are shown with their own line breaks, and a mistake is a ConfigError."""
+    """The options of a command. Texts are printed with their own line breaks, and a mistake is a ConfigError."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**{"formatter_class": _Format, **options})
@@ -55,40 +55,42 @@ class Parser(argparse.ArgumentParser):
         self._arguments: list[str] = []
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        self._arguments = [*(sys.argv[1:] if args is None else args)]  # for `error`
+        """Parse the arguments as argparse does, and remember them for `error`."""
+        self._arguments = [*(sys.argv[1:] if args is None else args)]
         return super().parse_known_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
+        """Raise ConfigError with a message of argparse, or for the misspelled option that caused it."""
         if message.startswith("unrecognized arguments: -"):
             self.refuse(message.split()[2].partition("=")[0])
-        if "arguments are required" in message:  # an option that is spelled wrong is the reason, not what is missing then
+        if "arguments are required" in message:  # report a misspelled option rather than the option that is missing because of it
             for option in (argument.partition("=")[0] for argument in self._arguments if argument.startswith("--")):
                 known = [name.startswith(option) for name in self._option_string_actions]
                 if not any(known) and difflib.get_close_matches(option, self._option_string_actions, 1, 0.6):
                     self.refuse(option)
         raise ConfigError(f"{message} (--help lists the options)")
 
-    def refuse(self, option: str, otherwise: str = "") -> NoReturn:
-        """ConfigError for an unknown option with the one that it resembles, or with the end of message `otherwise`."""
-        close = difflib.get_close_matches(option, self._option_string_actions, 1, 0.75 if otherwise else 0.6)
-        hint = f"; did you mean {close[0]}?" if close else otherwise
+    def refuse(self, option: str, advice: str = "") -> NoReturn:
+        """Raise ConfigError for an unknown option. The message names a similar option or, if there is none, ends with `advice`."""
+        close = difflib.get_close_matches(option, self._option_string_actions, 1, 0.75 if advice else 0.6)
+        hint = f"; did you mean {close[0]}?" if close else advice
         raise ConfigError(f"option {option} is unknown{hint}" + " (--help lists the options)" * ("--help" not in hint))
 
 
 def positive(text: str) -> int:
-    """An option that counts something."""
+    """Return the value of an option that is a whole number from 1 on."""
     return count(text, 1)
 
 
-def count(text: str, least: int = 0) -> int:
-    """An option that is a whole number, which an index of an array can be."""
-    if not text.isdecimal() or len(text) > 10 or not least <= int(text) < 1 << 31:
-        raise argparse.ArgumentTypeError(f"{text[:100]!r} is not a whole number from {least} to {(1 << 31) - 1}")
+def count(text: str, minimum: int = 0) -> int:
+    """Return the value of an option that is a whole number and fits into 31 bits."""
+    if not text.isdecimal() or len(text) > 10 or not minimum <= int(text) < 1 << 31:
+        raise argparse.ArgumentTypeError(f"{text[:100]!r} is not a whole number from {minimum} to {(1 << 31) - 1}")
     return int(text)
 
 
 def finite(text: str) -> float:
-    """An option that is a finite number."""
+    """Return the value of an option that is a finite number."""
     try:
         value = float(text)
     except ValueError:
@@ -103,29 +105,30 @@ def start(main: Callable[[list[str]], int]) -> NoReturn:
     try:
         interrupts.clean_up_first()
         code = program(main, sys.argv)
-        interrupts.end_at_once()  # what libraries do at the exit, such as joining threads, would raise KeyboardInterrupt
+        interrupts.end_at_once()  # work of libraries at the exit, such as joining threads, would raise KeyboardInterrupt
     except KeyboardInterrupt:
         code = interrupts.EXIT_CODE
     sys.exit(code)
 
 
 def program(main: Callable[[list[str]], int], argv: list[str]) -> int:
-    """Run `main`; a user's mistake becomes one line on stderr and its exit code, a traceback only with --debug."""
+    """Run `main` and return its exit code. A user's mistake becomes one line on stderr; with --debug, a traceback as well."""
     protect()
     cut_files.install()
-    gc.set_threshold(NEW_OBJECTS)
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")  # or the library warns in each process that is forked
+    gc.set_threshold(GC_THRESHOLD)
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")  # otherwise the library warns in each process that is forked
     debug = "--debug" in argv
     if not debug:
-        for name in ("absl", "asyncio"):  # Orbax remarks on its own defaults; its errors are raised, too
+        for name in ("absl", "asyncio"):  # Orbax logs remarks on its defaults, and errors that it raises as well
             logging.getLogger(name).setLevel(logging.CRITICAL)
         sys.unraisablehook = interrupts.show_unraisable
-        warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)  # of Orbax, after a save that failed
+        warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)  # from Orbax, after a failed save
     try:
         code = main([argument for argument in argv if argument != "--debug"])
         if not (error := refused_output()):
             return code
-        problem, code = f"standard output: {error.strerror}: its end is lost", code or ResourceError.exit_code
+        problem = f"standard output: {error.strerror}; the end of the output is lost"
+        code = code or ResourceError.exit_code
     except SystemExit as error:
         return error.code if isinstance(error.code, int) else 0
     except KeyboardInterrupt:
@@ -138,20 +141,20 @@ def program(main: Callable[[list[str]], int], argv: list[str]) -> int:
             traceback.print_exc()
     print(plain(f"error: {problem}"), file=sys.stderr, flush=True)
     if _several_processes():
-        os._exit(code)  # at once: at its exit JAX waits for the others, and they wait for this one
+        os._exit(code)  # at once, since at its exit JAX waits for the other processes, and they wait for this one
     return code
 
 
 def _problem(error: Exception) -> tuple[str, int]:
-    """Return the error line of an exception and its exit code; "" for a defect of the program."""
+    """Return the error line of an exception and its exit code. The line is "" for a defect of the program."""
     if isinstance(error, UserError):
         return str(error), error.exit_code
     if isinstance(error, MemoryError):
         return OUT_OF_MEMORY, ResourceError.exit_code
-    if found := system_error(error):
-        name = found.filename if found.filename is not None else "a temporary file"
-        problem = f"{os.fsdecode(name)}: {found.strerror or found}" if found is error else " ".join(str(error).split())
-        return problem, ResourceError.exit_code if is_full(found) else ConfigError.exit_code
+    if cause := system_error(error):
+        name = cause.filename if cause.filename is not None else "a temporary file"
+        problem = f"{os.fsdecode(name)}: {cause.strerror or cause}" if cause is error else " ".join(str(error).split())
+        return problem, ResourceError.exit_code if is_full(cause) else ConfigError.exit_code
     if not isinstance(error, RuntimeError | AssertionError):
         return "", 0
     if traceback.extract_tb(error.__traceback__)[-1].filename.endswith("xla_bridge.py"):
@@ -160,14 +163,14 @@ def _problem(error: Exception) -> tuple[str, int]:
 
 
 def _no_device() -> str:
-    """The error line where JAX finds no device of the requested platform."""
-    wanted = os.environ.get("JAX_PLATFORMS", "")
-    advice = "leave the variable out, or install JAX for that device" if wanted else "JAX finds none; see its installation guide"
-    return f"JAX_PLATFORMS={wanted}: no such device can be used here: {advice}"
+    """Return the error line if JAX finds no device of the requested platform."""
+    platforms = os.environ.get("JAX_PLATFORMS", "")
+    advice = "unset the variable, or install JAX for that device" if platforms else "see the installation guide of JAX"
+    return f"JAX_PLATFORMS={platforms}: JAX cannot use such a device here; {advice}"
 
 
 def _runtime_problem(error: Exception) -> str:
-    """The error line for an error of JAX's runtime; "" where it is a defect of the program."""
+    """Return the error line for an error of JAX's runtime; "" for a defect of the program."""
     if type(error).__name__ != "JaxRuntimeError":
         return ""
     first = str(error).splitlines()[0]
@@ -179,5 +182,5 @@ def _runtime_problem(error: Exception) -> str:
 
 
 def _several_processes() -> bool:
-    jax = sys.modules.get("jax")  # without it there is one
+    jax = sys.modules.get("jax")  # a run of several processes has imported it
     return jax is not None and jax.distributed.is_initialized()

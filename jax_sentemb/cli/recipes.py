@@ -1,4 +1,4 @@
-"""jax-sentemb recipes [NAME]: the recipes by name, a line each, or the whole text of one."""
+"""Run `jax-sentemb recipes [NAME]`: list the recipes, or print the file of one recipe."""
 
 import sys
 
@@ -17,7 +17,7 @@ examples:
 
 
 def parser() -> Parser:
-    """The options."""
+    """Return the parser of the options."""
     found = Parser(
         prog="jax-sentemb recipes",
         description="List the recipes: what each trains, and what it needs. `train --config NAME` runs one.",
@@ -28,7 +28,7 @@ def parser() -> Parser:
 
 
 def main(argv: list[str]) -> int:
-    """Exit code of the command line `argv` (program name first)."""
+    """Run the command line `argv` (program name first) and return the exit code."""
     options = parser().parse_args(argv[1:])
     if options.name:
         text = find(options.name)[0].read_text(encoding="utf-8")

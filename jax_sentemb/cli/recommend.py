@@ -1,4 +1,4 @@
-"""Recommends a recipe for a corpus, as a command, and states the measurement behind the recommendation.
+"""Recommend a recipe for a corpus as a command, and name the measurement that supports the recommendation.
 
 experiments/recommendations.py writes the measured numbers to recommendations.json.
 """
@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 MEASURED: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_name("recommendations.json").read_text(encoding="utf-8"))
-SMALL = 20_000  # sentences: low-shot training was measured at 1,000 and 10,000
-LEAST = 16  # sentences below which nothing is advised
-BATCH, STEPS = 64, 50  # of configs/adapt.py
-UNKNOWN = 0.02  # share of unknown pieces from which no method is trusted
-LENGTHS = (32, 48, 64, 96, 128)  # that are advised: 32 is the papers', longer ones cost time and memory
-EPOCHS = 4  # at most: what low-shot training was measured with at 1,000 sentences
+SMALL = 20_000  # sentences; low-shot training was measured at 1,000 and 10,000
+MIN_SENTENCES = 16  # for fewer sentences, nothing is recommended
+BATCH, STEPS = 64, 50  # values of configs/adapt.py
+MAX_UNKNOWN = 0.02  # with a larger share of unknown pieces, no method is trusted
+LENGTHS = (32, 48, 64, 96, 128)  # recommended lengths; 32 is that of the papers, and longer texts take time and memory
+MAX_EPOCHS = 4  # low-shot training was measured with this number at 1,000 sentences
 
 
 class CorpusSummary(NamedTuple):
@@ -24,26 +24,26 @@ class CorpusSummary(NamedTuple):
     files: str
     column: str
     usable: int  # distinct sentences
-    whole: int  # tokens that hold 99 % of the sentences whole
+    whole: int  # 99 % of the sentences have at most this number of tokens
     ordered: bool | None  # None: too short to tell
     batch_size: int
-    weights: str  # "" without
-    tokenizer: str  # "" for that of the weights, or a new one
+    weights: str  # "" without weights
+    tokenizer: str  # "" for the tokenizer of the weights, or a new one
     vocab_size: int
     positions: int
-    readout: str = ""  # pooling of a sentence encoder that the weights are; "" for a BERT that is not a sentence encoder
-    unknown: float = 0.0  # share of the pieces
-    join: str = ""  # is put between the columns; "": each is a text of its own
+    pooling: str = ""  # the pooling if the weights are a sentence encoder; "" for a plain BERT
+    unknown: float = 0.0  # share of unknown pieces
+    join: str = ""  # text between the columns; "": each column is a separate text
 
     @property
     def columns(self) -> dict[str, str]:
-        """The settings about the columns, without those that have their defaults."""
+        """Return the settings about the columns, without those that have their defaults."""
         settings = {"data.column": self.column, "data.join": self.join}
         return {name: value for name, value in settings.items() if value not in ("text", "")}
 
 
 class Advice(NamedTuple):
-    """A recipe, and how sure it is."""
+    """A recommended recipe, and how certain it is."""
 
     recipe: str
     command: str
@@ -60,7 +60,7 @@ class Choice(NamedTuple):
 
     recipe: str
     settings: dict[str, Any]
-    steps: int  # that are wanted, of those that were measured
+    steps: int  # the measured number of training steps
     sure: str
     evidence: str
     alternatives: list[str]
@@ -71,26 +71,26 @@ FEW = Choice(
     {"method.pooling": "first_last", "optimizer.learning_rate": 1e-4},
     STEPS,
     "fair: measured with one BERT of four layers, over {seeds} seeds or more".format(**MEASURED["weak"]),
-    "experiments/adapting: it changed Spearman x 100 on pairs of {domains} domains by {lowest:+} to {highest:+}, from the mean of "
-    "first and last layer without training; on other text (STS-B) by {elsewhere:+} at worst, and how many of 100 questions have a "
-    "question of the same class nearest by {questions:+}".format(**MEASURED["weak"]),
-    ["a BERT of twelve layers: with --config.optimizer.learning_rate=2e-5, as published; it was not measured here"],
+    "experiments/adapting: it changed Spearman x 100 on pairs of {domains} domains by {lowest:+} to {highest:+}, compared with the "
+    "mean of first and last layer without training; on other text (STS-B) by {elsewhere:+} at worst. Of 100 questions, "
+    "{questions:+} have a question of the same class nearest".format(**MEASURED["weak"]),
+    ["for a BERT of twelve layers, --config.optimizer.learning_rate=2e-5, as published; it was not measured here"],
 )
 MANY = Choice(
     "simcse",
     {},
     MEASURED["many"]["steps"],
     "fair: the published settings for BERT-base; measured with one BERT of four layers, one seed",
-    "experiments/is_bert: {steps} steps on 196,812 sentences lift [CLS] from {untrained} to {simcse} on similarity; IS-BERT comes "
-    "to {is_bert}".format(**MEASURED["many"]),
+    "experiments/is_bert: {steps} steps on 196,812 sentences raise [CLS] from {untrained} to {simcse} on similarity; IS-BERT "
+    "reaches {is_bert}".format(**MEASURED["many"]),
     [
         "for a small BERT --config.method.pooling=first_last --config.method.head=False --config.method.temperature=0.5 "
-        "--config.optimizer.learning_rate=1e-4 --config.train.max_steps=100: one of four layers came to {simcse} from {untrained} "
-        "(experiments/simcse_family, {seeds} seeds)".format(**MEASURED["family"]),
+        "--config.optimizer.learning_rate=1e-4 --config.train.max_steps=100: a BERT of four layers went from {untrained} to "
+        "{simcse} (experiments/simcse_family, {seeds} seeds)".format(**MEASURED["family"]),
         "is_bert with --config.data.column=text: {is_bert} there, at a learning rate chosen on STS-B dev".format(
             **MEASURED["many"]
         ),
-        "mlm first, for a domain with words of its own: not measured on real text here",
+        "mlm first, for a domain with its own words: not measured on real text here",
     ],
 )
 SCRATCH = Choice(
@@ -98,10 +98,10 @@ SCRATCH = Choice(
     {"train.max_steps": -1, "eval.data": ""},
     MEASURED["scratch"]["steps"],
     "little: measured on generated sentences only",
-    "`make quickstart`: {steps} steps on 20,000 generated sentences lift Spearman x 100 from {untrained} to {trained}; tf-idf "
-    "{tfidf}".format(**MEASURED["scratch"]),
+    "`make quickstart`: {steps} steps on 20,000 generated sentences raise Spearman x 100 from {untrained} to {trained}; tf-idf "
+    "has {tfidf}".format(**MEASURED["scratch"]),
     [
-        "--weights BERT, a directory or a hub name: an encoder that knows the language is the better start",
+        "--weights BERT, a directory or a hub name: an encoder that knows the language is a better start",
         "mlm, then simcse on its export, for a corpus of millions of words: not measured on real text here",
     ],
 )
@@ -109,13 +109,13 @@ ADAPT = Choice(
     "adapt",
     {},
     STEPS,
-    "fair: measured with one ready encoder, all-MiniLM-L6-v2, over {seeds} seeds".format(**MEASURED["adapting"]),
+    "fair: measured with one sentence encoder, all-MiniLM-L6-v2, over {seeds} seeds".format(**MEASURED["adapting"]),
     "experiments/adapting: it changed Spearman x 100 on pairs of {domains} domains by {lowest:+} to {highest:+}, on other text "
-    "(STS-B) by {elsewhere:+} at worst; of 100 questions {questions:+} have one of the same class nearest, and of 100 paragraphs "
-    "of novels {paragraphs:+} are found by their other half".format(**MEASURED["adapting"]),
+    "(STS-B) by {elsewhere:+} at worst. Of 100 questions, {questions:+} have one of the same class nearest, and of 100 paragraphs "
+    "of novels, {paragraphs:+} are found by their other half".format(**MEASURED["adapting"]),
     [
         "--config.optimizer.learning_rate=1e-5: more gain and more harm; it changed those pairs by {lowest:+} to {highest:+}, the "
-        "questions by {questions:+} and the paragraphs by {paragraphs:+}; labelled pairs (--config.eval.dev) tell which".format(
+        "questions by {questions:+} and the paragraphs by {paragraphs:+}; labelled pairs (--config.eval.dev) show which".format(
             **MEASURED["adapting_faster"]
         )
     ],
@@ -124,39 +124,39 @@ NEIGHBOURS = Choice(
     "neighbours",
     {"optimizer.learning_rate": "1e-5", "optimizer.warmup_ratio": 0.1, "train.max_steps": STEPS},
     STEPS,
-    "fair: measured with one ready encoder, all-MiniLM-L6-v2, on novels, over {seeds} seeds".format(**MEASURED["neighbours"]),
-    "experiments/adapting: of 100 paragraphs of novels {paragraphs:+} are found by their other half; Spearman x 100 on other text "
+    "fair: measured with one sentence encoder, all-MiniLM-L6-v2, on novels, over {seeds} seeds".format(**MEASURED["neighbours"]),
+    "experiments/adapting: of 100 paragraphs of novels, {paragraphs:+} are found by their other half; Spearman x 100 on other text "
     "(STS-B) changed by {elsewhere:+} at worst".format(**MEASURED["neighbours"]),
     [],
 )
 CHECKPOINT = (
-    "--config.eval.eval_steps=10 --config.eval.select=retrieval --config.eval.patience=3: without labels, better weights than "
-    "the last (experiments/choosing: {retrieval} against {last}; by STS-B dev {dev}), see docs/choosing.md"
+    "--config.eval.eval_steps=10 --config.eval.select=retrieval --config.eval.patience=3: select better weights than the last, "
+    "without labels (experiments/choosing: {retrieval} against {last}; with STS-B dev {dev}), see docs/choosing.md"
 ).format(**MEASURED["checkpoint"])
-LONG = "--config.data.max_seq_length=32, as in the papers and in that measurement: more is cut, and it takes less time and memory"
-SENTENCES = "for sentences that are compared with sentences; " + ADAPT.evidence
-UNREADABLE = "little: {:.0%} of the pieces are unknown to this tokenizer; take a model that knows the script of the text"
+LONG = "--config.data.max_seq_length=32, as in the papers and in that measurement: cuts more text, but takes less time and memory"
+SENTENCES = "to compare sentences with sentences; " + ADAPT.evidence
+UNREADABLE = "little: {:.0%} of the pieces are unknown to this tokenizer; use a model that knows the script of the text"
 ORDERED = (
-    "multi_view or quick_thoughts with --config.encoder.vectors=VECTORS: neighbouring lines belong together; "
-    "here no multi-view model was far above the average of its word vectors (experiments/multiview)"
+    "multi_view or quick_thoughts with --config.encoder.vectors=VECTORS, since neighbouring lines belong together; in "
+    "experiments/multiview, no multi-view model was far above the average of its word vectors"
 )
 
 
 def advise(corpus: CorpusSummary) -> Advice | None:
-    """The recipe for a corpus; None for one that is too small for any."""
-    if corpus.usable < LEAST:
+    """Recommend a recipe for a corpus. Return None if the corpus is too small for any recipe."""
+    if corpus.usable < MIN_SENTENCES:
         return None
-    advice = _adapt(corpus) if corpus.readout else _train(corpus)
-    return advice._replace(sure=UNREADABLE.format(corpus.unknown)) if corpus.unknown > UNKNOWN else advice
+    advice = _adapt(corpus) if corpus.pooling else _train(corpus)
+    return advice._replace(sure=UNREADABLE.format(corpus.unknown)) if corpus.unknown > MAX_UNKNOWN else advice
 
 
 def _train(corpus: CorpusSummary) -> Advice:
-    """The advice for a BERT that is no sentence encoder, or for none."""
+    """Return the advice for a plain BERT, or for training from scratch."""
     choice = SCRATCH if not corpus.weights else FEW if corpus.usable < SMALL else MANY
     batch = min(corpus.batch_size, corpus.usable)
     length = min(next((length for length in LENGTHS if length >= corpus.whole), LENGTHS[-1]), corpus.positions)
     epochs = math.ceil(choice.steps / (corpus.usable // batch))
-    limit = {} if choice is FEW else {"train.num_train_epochs": (epochs := min(epochs, EPOCHS))}
+    limit = {} if choice is FEW else {"train.num_train_epochs": (epochs := min(epochs, MAX_EPOCHS))}
     flags = {
         "data.files": corpus.files,
         **corpus.columns,
@@ -186,7 +186,7 @@ def _train(corpus: CorpusSummary) -> Advice:
 
 
 def _adapt(corpus: CorpusSummary) -> Advice:
-    """The advice for a sentence encoder: a short training that was measured to help, or to use it as it is."""
+    """Return the advice for a sentence encoder: a short training that helped in measurements, or to use it as it is."""
     column = [word for name, value in corpus.columns.items() for word in (f"--{name.removeprefix('data.')}", value)]
     text = [*column, "--output"]
     encode = ["jax-sentemb", "encode", "--model", corpus.weights, "--input", corpus.files, *text, "vectors"]
@@ -211,8 +211,8 @@ def _adapt(corpus: CorpusSummary) -> Advice:
         [
             *choice.alternatives,
             *([f"{command(ADAPT)}: {SENTENCES}"] if choice is NEIGHBOURS else []),
-            f"{shlex.join(encode)}: the encoder as it is, read by {corpus.readout} as its directory says",
-            f"{shlex.join(distill)}: a static table, where speed counts more than the last points"
-            + ("; so few sentences are better mixed with other text (docs/distilling.md)" if corpus.usable < SMALL else ""),
+            f"{shlex.join(encode)}: the encoder as it is, with the pooling {corpus.pooling} of its directory",
+            f"{shlex.join(distill)}: a static table, if speed counts more than the last points"
+            + ("; with so few sentences, add other text (docs/distilling.md)" if corpus.usable < SMALL else ""),
         ],
     )

@@ -6,18 +6,18 @@ from jax_sentemb.files import user_path
 
 
 def parser() -> Parser:
-    """The options."""
+    """Return the parser of the options."""
     found = Parser(
         prog="jax-sentemb report",
         description="Write report.html from the files of a work directory.",
         epilog=f"example:\n  jax-sentemb report --workdir runs/micse\n\n{EXIT_CODES}",
     )
-    found.add_argument("--workdir", type=user_path, required=True, help="work directory of a run, or of config.sweep's runs")
+    found.add_argument("--workdir", type=user_path, required=True, help="work directory of a run or of a sweep")
     return found
 
 
 def main(argv: list[str]) -> int:
-    """Exit code of the command line `argv` (program name first); prints the file written."""
+    """Run the command line `argv` (program name first), print the name of the file, and return the exit code."""
     workdir = parser().parse_args(argv[1:]).workdir
     from jax_sentemb.reporting.html_report import write_report
 

@@ -1,15 +1,16 @@
-"""jax-sentemb search --model runs/micse --corpus corpus.txt --query TEXT: what is most similar to a query."""
+"""Run `jax-sentemb search --model runs/micse --corpus corpus.txt --query TEXT`: find the sentences most similar to a query."""
 
 from typing import Any
 
-from jax_sentemb.cli.collection import Collection, Opener, parser_of, say_empty, say_noise, show
+from jax_sentemb.cli.collection import Collection, Opener, parser_of, print_empty, print_noise, print_rows
 from jax_sentemb.cli.program import Parser, positive, start
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.files import user_path
 
 EPILOG = """\
-prints number of the query, row of the corpus, cosine, query and sentence, best first, then the ids of both where records have them;
-query and row are numbers of records, from 0: of lines, or of rows of a table, also counting those without text
+Each line of the output has the number of the query, the row of the corpus, the cosine, the query, the sentence and, if records have
+ids, both ids; the best result comes first. Query and row count all records from 0, even those without text: lines, or rows of a
+table.
 
 examples:
   jax-sentemb search --model runs/micse --corpus corpus.txt --query "where is the station?"
@@ -18,19 +19,19 @@ examples:
 
 
 def parser() -> Parser:
-    """The options."""
-    found = parser_of("search", "The sentences of a corpus that are most similar to each query; all are compared.", EPILOG)
-    found.add_argument("--queries", help="a text file, one query a line; - reads standard input")
-    found.add_argument("--query-column", default="", help="the field of the queries (default: that of --column)")
-    found.add_argument("--query-id", default="", help="the field with the ids of the queries (default: _id, where there is one)")
+    """Return the parser of the options."""
+    found = parser_of("search", "Find the sentences of a corpus that are most similar to each query. All are compared.", EPILOG)
+    found.add_argument("--queries", help="a text file with one query on each line; - reads standard input")
+    found.add_argument("--query-column", default="", help="the field with the queries (default: that of --column)")
+    found.add_argument("--query-id", default="", help="the field with the ids of the queries (default: _id, if it exists)")
     found.add_argument("--query", action="append", default=[], help="a query itself; may be repeated")
-    found.add_argument("--top-k", type=positive, default=10, help="sentences for a query (default: 10)")
-    found.add_argument("--index", type=user_path, help="approximate search in this file, built when it is not there (needs [ann])")
+    found.add_argument("--top-k", type=positive, default=10, help="results for each query (default: 10)")
+    found.add_argument("--index", type=user_path, help="approximate search with this file, built if missing (needs [ann])")
     return found
 
 
 def main(argv: list[str]) -> int:
-    """Exit code of the command line `argv` (program name first)."""
+    """Run the command line `argv` (program name first) and return the exit code."""
     options = parser().parse_args(argv[1:])
     if bool(options.queries) == bool(options.query):
         raise ConfigError("give --queries FILE or --query TEXT, one of the two")
@@ -53,22 +54,22 @@ def main(argv: list[str]) -> int:
         queries = opener.text("--queries", options.queries, corpus.vectors)
     else:
         queries = opener.sentences(options.query, corpus.vectors)
-    asked, numbers = rows_with_text(queries.vectors)
+    query_vectors, numbers = rows_with_text(queries.vectors)
     if options.index:
         if not has_index:
             build_index(corpus.vectors, options.index, corpus.sources())
-        hits = search_index(asked[:], options.index, options.top_k, sources=corpus.sources(), verify=False)
+        hits = search_index(query_vectors[:], options.index, options.top_k, sources=corpus.sources(), verify=False)
     else:
-        hits = search(asked, corpus.vectors, options.top_k)
-    say_empty(corpus, queries)
-    say_noise(corpus)
-    show(
+        hits = search(query_vectors, corpus.vectors, options.top_k)
+    print_empty(corpus, queries)
+    print_noise(corpus)
+    print_rows(
         (
             _hit(queries, query, corpus, row, score)
-            for place, (rows, scores) in enumerate(zip(hits.indices.tolist(), hits.scores.tolist(), strict=True))
-            for query in [place if numbers is None else int(numbers[place])]
+            for number, (rows, scores) in enumerate(zip(hits.indices.tolist(), hits.scores.tolist(), strict=True))
+            for query in [number if numbers is None else int(numbers[number])]
             for row, score in zip(rows, scores, strict=True)
-            if row >= 0  # an index may find fewer than top_k
+            if row >= 0  # an index may find fewer rows than top_k
         ),
         options.json,
     )
@@ -76,7 +77,7 @@ def main(argv: list[str]) -> int:
 
 
 def _hit(queries: Collection, query: int, corpus: Collection, number: int, score: float) -> dict[str, Any]:
-    """Return a result as it is printed."""
+    """Return the fields of a result."""
     query_record, record = queries.record(query), corpus.record(number)
     numbers = {"query": query_record.row, "row": record.row, "score": score}
     texts = {**queries.texts_as(query_text=query), **corpus.texts_as(text=number)}

@@ -1,4 +1,4 @@
-"""jax-sentemb train: from `--config RECIPE --config.section.field=value` to a Config, and its run."""
+"""Run `jax-sentemb train`: read `--config RECIPE --config.section.field=value` as a Config, and run it."""
 
 import functools
 import os
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 DESCRIPTION = "Train a sentence encoder without labels, score it, and export it for sentence-transformers."
 EPILOG = """\
---config.SECTION.FIELD=VALUE changes a setting; --config RECIPE --help explains all settings of a recipe with their values.
-A .yaml file names a recipe and what differs from it: `recipe: simcse`, and under `data:` for instance `batch_size: 128`.
+--config.SECTION.FIELD=VALUE changes a setting. --config RECIPE --help explains all settings of a recipe with their values.
+A .yaml file names a recipe and the settings that differ: `recipe: simcse`, and under `data:` for instance `batch_size: 128`.
 
 examples:
   jax-sentemb train --config quickstart
@@ -35,33 +35,37 @@ Exit codes: 0 done, 2 usage or configuration, 3 data, 4 model file or checkpoint
 
 
 def parser() -> Parser:
-    """The options of `train` beside the settings."""
+    """Return the parser of the options other than the settings."""
     found = Parser(
         prog="jax-sentemb train",
         usage="jax-sentemb train --config RECIPE [--workdir DIR] [--config.SECTION.FIELD=VALUE ...]",
         description=DESCRIPTION, epilog=EPILOG, add_help=False, allow_abbrev=False,
     )  # fmt: skip
-    found.add_argument("-h", "--help", action="store_true", help="this text; beside --config also the settings of the recipe")
+    found.add_argument("-h", "--help", action="store_true", help="print this text and, with --config, the settings of the recipe")
     found.add_argument(
         "--config", metavar="RECIPE", nargs="?", const="", default="",
-        help="a recipe by name (jax-sentemb recipes lists them) or by file (.py, .yaml); RECIPE:tiny is a run of seconds",
+        help="name of a recipe (jax-sentemb recipes lists them) or its file (.py, .yaml); RECIPE:tiny runs for seconds",
     )  # fmt: skip
     found.add_argument(
         "--workdir", type=user_path, metavar="DIR",
-        help="checkpoints, log, scores and export go here (default: runs/NAME of the recipe); the same command again continues",
+        help="folder of checkpoints, log, scores and export (default: runs/NAME of the recipe); the same command resumes the run",
     )  # fmt: skip
     found.add_argument(
-        "--distributed", action="store_true", help="one of several processes that find each other: TPU pods, SLURM, MPI"
+        "--distributed", action="store_true", help="run as one of several processes that find each other: TPU pods, SLURM, MPI"
     )
-    found.add_argument("--coordinator", default="", metavar="HOST:PORT", help="elsewhere: address of process 0")
-    found.add_argument("--processes", type=int, default=0, metavar="N", help="how many processes there are")
-    found.add_argument("--process", type=int, default=-1, metavar="I", help="which of them this is, from 0")
-    found.add_argument("--debug", action="store_true", help="show a traceback with an error")
+    found.add_argument("--coordinator", default="", metavar="HOST:PORT", help="otherwise: address of process 0")
+    found.add_argument("--processes", type=int, default=0, metavar="N", help="number of processes")
+    found.add_argument("--process", type=int, default=-1, metavar="I", help="number of this process, from 0")
+    found.add_argument("--debug", action="store_true", help="print a traceback with an error")
     return found
 
 
 def parse(argv: list[str]) -> tuple[Any, Path, dict[str, Any]]:
-    """The Config with its overrides, the work directory, and how to join other processes. Prints help and exits 0 when asked to."""
+    """Parse a command line. With --help, print the help and exit with 0.
+
+    Returns:
+        The Config with its overrides, the work directory, and the arguments of `parallel.Join`.
+    """
     spelled = [re.sub(r"^-(?=[a-z][a-z.])", "--", argument).replace("--helpfull", "--help") for argument in argv[1:]]
     found = parser()
     options, rest = found.parse_known_args(spelled)
@@ -80,19 +84,19 @@ def parse(argv: list[str]) -> tuple[Any, Path, dict[str, Any]]:
         print(plain(f"{about}\nSettings of {options.config}, with their values:\n\n{settings_text(config)}"))
         raise SystemExit(0)
     check(config)
-    how = {
+    join = {
         "automatic": options.distributed,
         "coordinator": options.coordinator,
         "processes": options.processes,
         "process": options.process,
     }
     stem = user_path(options.config.partition(":")[0]).stem
-    return config, options.workdir or user_path(f"runs/{stem}"), how
+    return config, options.workdir or user_path(f"runs/{stem}"), join
 
 
 def config_settings(arguments: list[str], config: "Config", options: Parser) -> list[tuple[str, Any]]:
-    """The settings in the arguments --config.NAME=VALUE, --config.NAME VALUE, and --config.NAME for True."""
-    known, found, rest = possible(config), [], list(arguments)
+    """Return the settings in the arguments --config.NAME=VALUE, --config.NAME VALUE, and --config.NAME for True."""
+    known, settings, rest = possible(config), [], list(arguments)
     while rest:
         option, equals, value = rest.pop(0).partition("=")
         if not option.startswith("--"):
@@ -107,28 +111,28 @@ def config_settings(arguments: list[str], config: "Config", options: Parser) -> 
             value = rest.pop(0)
         elif not equals and name in known:
             raise ConfigError(Setting(name), " has no value: write for instance ", Setting(name, known[name]))
-        found.append((name, value))
-    return found
+        settings.append((name, value))
+    return settings
 
 
 def settings_text(config: "Config") -> str:
-    """Every setting of a config by section: name, value, meaning, limits, and the default where the recipe has another value.
+    """Return a text about every setting by section: name, value, meaning, limits, and the default if the value differs from it.
 
-    Of a study the names of its variants, which have their own settings of the method; the sweep decides some others.
+    A study has the names of its variants instead of the settings of the method. Settings that a sweep changes are marked.
     """
     from jax_sentemb.config import setting_lines, swept
 
     width = min(shutil.get_terminal_size((100, 24)).columns if "COLUMNS" in os.environ or os.isatty(1) else 100, 132)
     blocks: dict[str, list[str]] = {}
     fill = functools.partial(textwrap.fill, width=width, initial_indent=" " * 6, subsequent_indent=" " * 6, break_on_hyphens=False)
-    decided = {name: "  (some variants set it)" for one in config.variants.values() for name in _own_settings(one)}
+    decided = {name: "  (some variants set it)" for variant in config.variants.values() for name in _variant_settings(variant)}
     decided |= {name: "  (the sweep sets it)" for name in swept(config.sweep)}
     for line in setting_lines(config):
         if config.variants and line.section.partition(".")[0] == "method":
             continue
         block = blocks.setdefault(line.section, [f"{line.section or 'run'}: {line.about}"])
         if line.name == "variants" and config.variants:
-            block.append(f"  variants, with settings of their own:\n{fill(', '.join(config.variants))}")
+            block.append(f"  variants, each with its own settings:\n{fill(', '.join(config.variants))}")
         else:
             block.append(f"  --config.{line.name}={line.value!r}{decided.get(line.name, '')}")
         if line.text:
@@ -136,18 +140,18 @@ def settings_text(config: "Config") -> str:
     return "\n\n".join("\n".join(block) for block in blocks.values())
 
 
-def _own_settings(variant: "Variant") -> set[str]:
+def _variant_settings(variant: "Variant") -> set[str]:
     return {*variant.settings, *(name for settings in variant.by_subset.values() for name in settings)}
 
 
 def main(argv: list[str]) -> int:
-    """Exit code of a run with the command line `argv` (program name first)."""
+    """Run the command line `argv` (program name first) and return the exit code."""
     with spelled(flag):
-        config, workdir, how = parse(argv)
+        config, workdir, join = parse(argv)
         keep_freed_memory()
         from jax_sentemb import parallel  # after parsing: --help and mistakes answer without loading JAX's compiler
 
-        parallel.join(parallel.Join(**how))
+        parallel.join(parallel.Join(**join))
         parallel.use_compilation_cache()
         from jax_sentemb.training.run import run
 
