@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Int, Shaped
 
 from jax_sentemb.errors import ConfigError
-from jax_sentemb.files import shown
+from jax_sentemb.files import quote
 
 SMALL = re.compile(r"bfloat16|float[468]_\w+|u?int[24]")  # names of the types of the package ml_dtypes
 
@@ -27,7 +27,7 @@ def whole_number(name: str, value: Any, least: int, most: int | None = None) -> 
         number = None
     if number is None or number < least or (most is not None and number > most):
         limits = f"of {least} or more" if most is None else f"from {least} to {most}"
-        raise ConfigError(f"{name}={shown(value)}: must be a whole number {limits}")
+        raise ConfigError(f"{name}={quote(value)}: must be a whole number {limits}")
     return number
 
 
@@ -42,7 +42,7 @@ def finite_number(name: str, value: Any, least: float = -math.inf) -> float:
     except (TypeError, ValueError, OverflowError):
         number = math.nan
     if not math.isfinite(number) or number < least:
-        raise ConfigError(f"{name}={shown(value)}: must be a finite number" + f" of {least:g} or more" * (least > -math.inf))
+        raise ConfigError(f"{name}={quote(value)}: must be a finite number" + f" of {least:g} or more" * (least > -math.inf))
     return number
 
 
@@ -53,7 +53,7 @@ def flag(name: str, value: Any) -> bool:
         ConfigError: It is neither True nor False; the message begins with `name`.
     """
     if not isinstance(value, bool | np.bool_):
-        raise ConfigError(f"{name}={shown(value)}: must be True or False")
+        raise ConfigError(f"{name}={quote(value)}: must be True or False")
     return bool(value)
 
 
@@ -64,7 +64,7 @@ def choice(name: str, value: Any, choices: Sequence[str]) -> str:
         ConfigError: It is not; the message begins with `name`.
     """
     if not isinstance(value, str) or value not in choices:
-        raise ConfigError(f"{name}={shown(value)}: must be one of {', '.join(choices)}")
+        raise ConfigError(f"{name}={quote(value)}: must be one of {', '.join(choices)}")
     return value
 
 
@@ -75,7 +75,7 @@ def text(name: str, value: Any) -> str:
         ConfigError: It is not; the message begins with `name`.
     """
     if not isinstance(value, str):
-        raise ConfigError(f"{name}={shown(value)}: must be a str")
+        raise ConfigError(f"{name}={quote(value)}: must be a str")
     return value
 
 
@@ -111,7 +111,7 @@ def limits_of(rows: Any, count: int) -> tuple[int, int]:
         ConfigError: `rows` is no slice, or has a step.
     """
     if not isinstance(rows, slice) or rows.step not in (None, 1):
-        raise ConfigError(f"rows {shown(rows)}: must be a slice without a step; take() returns rows by their numbers")
+        raise ConfigError(f"rows {quote(rows)}: must be a slice without a step; take() returns rows by their numbers")
     return rows.indices(count)[:2]
 
 
@@ -124,5 +124,5 @@ def row_numbers(rows: Any, count: int) -> Int[np.ndarray, " n"]:
     numbers = np.asarray(rows)
     numbers = numbers if numbers.size else numbers.astype(np.int64)
     if numbers.ndim != 1 or numbers.dtype.kind not in "iu" or (numbers.size and not 0 <= numbers.min() <= numbers.max() < count):
-        raise ConfigError(f"rows {shown(rows)}: must be a list of whole numbers from 0 to {count - 1}")
+        raise ConfigError(f"rows {quote(rows)}: must be a list of whole numbers from 0 to {count - 1}")
     return numbers

@@ -24,13 +24,13 @@ PARTIAL = ".partial"  # suffix of the names of temporary files and folders
 
 
 def user_path(path: str | Path) -> Path:
-    """Return the path with ~ replaced by the home folder. A path that still begins with ~, as ./~x does, becomes an absolute path.
+    """Return the path with ~ replaced by the home folder. A path such as ./~x, which still begins with ~, becomes absolute.
 
     Raises:
-        ConfigError: The path is not UTF-8. JSON, HTML and Orbax cannot write it, and would fail only at the end of a run.
+        ConfigError: The path is not UTF-8. JSON, HTML and Orbax cannot write such a path, but would fail only at the end of a run.
     """
     if not isinstance(path, str | os.PathLike):
-        raise ConfigError(f"path {shown(path)}: must be a str or a pathlib.Path")
+        raise ConfigError(f"path {quote(path)}: must be a str or a pathlib.Path")
     expanded = Path(os.path.expanduser(path))
     check_name(expanded)
     return expanded.absolute() if str(expanded).startswith("~") else expanded
@@ -52,15 +52,15 @@ def check_name(path: str | Path) -> None:
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield a new, empty file. If the block succeeds, it replaces `path` and is on the disk.
+    """Yield a new, empty file. If the block succeeds, the file replaces `path` and is flushed to the disk.
 
-    Its name is unpredictable and it is created exclusively, so a link that somebody planted is never followed. Temporary files of
-    killed writers of `path` are deleted.
+    The name of the file is unpredictable and it is created exclusively, so a link that an attacker planted is never followed.
+    Temporary files of killed writers of `path` are deleted.
 
     Raises:
-        OSError: A write failed, also if a library raises another exception for it. The error names `path`.
+        OSError: A write failed, even if a library raises another exception for it. The error names `path`.
     """
-    with naming(path), _temporary(path, folder=False) as (partial, descriptor):
+    with path_in_errors(path), _temporary(path, folder=False) as (partial, descriptor):
         yield partial
         if not _is_at(descriptor, partial):
             raise OSError(errno.ESTALE, "another process replaced the temporary file", str(path))
@@ -78,8 +78,8 @@ def staging(path: Path) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def naming(path: Path) -> Iterator[None]:
-    """Make a failed write an OSError that names `path`, also if a library raises another exception for it."""
+def path_in_errors(path: Path) -> Iterator[None]:
+    """Turn a failed write into an OSError that names `path`, even if a library raises another exception for it."""
     try:
         yield
     except Exception as error:
@@ -131,10 +131,8 @@ def sole_writer(path: Path) -> Iterator[None]:
     try:
         lock.acquire()
     except Timeout:
-        with (
-            naming(path),
-            _temporary(path, folder=False),
-        ):  # raises the reason if the folder accepts no new files, which FileLock hides
+        # If the folder accepts no new files, this raises the reason, which FileLock hides.
+        with path_in_errors(path), _temporary(path, folder=False):
             pass
         raise BusyError(f"{path} is being written by another process: wait for it, or give another name") from None
     try:
@@ -236,13 +234,13 @@ def system_error(error: Exception) -> OSError | None:
     if match := re.search(r"\(os error (\d+)\)", text):  # of Rust
         number = int(match[1])
     else:
-        number = next((number for number in REPORTED if os.strerror(number).lower() in text.lower()), 0)
+        number = next((number for number in REPORTED_ERRNOS if os.strerror(number).lower() in text.lower()), 0)
     if number:
         return OSError(number, os.strerror(number))
     return error if isinstance(error, OSError) else None
 
 
-REPORTED = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EIO, errno.EMFILE, errno.ENAMETOOLONG)
+REPORTED_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EIO, errno.EMFILE, errno.ENAMETOOLONG)
 
 
 def _flush_folder(path: Path) -> None:
@@ -266,9 +264,9 @@ def write_json(path: Path, content: Any) -> None:
 
 JSON_LIMIT = 1 << 24  # bytes; descriptions of models have a few thousand, and a value needs 20 times its text in memory
 DATA_LIMIT = 1 << 28  # bytes; of other files that are read at once: labelled data, logs, trees
-_repr = reprlib.Repr()  # shows only a few levels and entries of a large value
+_repr = reprlib.Repr()  # prints only a few levels and entries of a large value
 _repr.maxstring = _repr.maxother = 100
-shown = _repr.repr  # text of a value from a file, for a message
+quote = _repr.repr  # returns the shortened text of a value from a file, for a message
 
 
 def read_limited(path: Path, limit: int = JSON_LIMIT) -> bytes:
@@ -286,7 +284,7 @@ def read_json(path: Path, expected_type: type = dict) -> Any:
         ModelFileError: The file is missing, too large or not JSON, or its outermost value is not an `expected_type`.
     """
     try:
-        check_own(path)
+        check_untrusted(path)
         if path.stat().st_size > JSON_LIMIT:
             raise ModelFileError(f"{path} has {path.stat().st_size:,} bytes, more than a description of a model needs")
         value = json.loads(path.read_text("utf-8"))
@@ -305,14 +303,17 @@ def check_regular(file: Path) -> None:
         raise ModelFileError(f"{file} is a folder or a pipe, expected a file")
 
 
-def check_own(file: Path) -> None:
-    """Check as `check_regular`, and raise for a link that leads out of the file's folder, except in the hub's cache."""
+def check_untrusted(file: Path) -> None:
+    """Raise ModelFileError for anything but a regular file, and for a link that leads out of its folder.
+
+    Links in the cache of the hub are allowed.
+    """
     check_regular(file)
     if file.is_symlink():
-        inside(file.parent, file.name, file)
+        join_inside(file.parent, file.name, file)
 
 
-def inside(root: Path, name: Any, source: Path) -> Path:
+def join_inside(root: Path, name: Any, source: Path) -> Path:
     """Return the path root/name.
 
     Args:
@@ -335,7 +336,7 @@ def inside(root: Path, name: Any, source: Path) -> Path:
     except (OSError, ValueError, RuntimeError):  # ValueError for NUL and lone surrogates, RuntimeError for a cycle of links
         is_inside = False
     if not is_inside:
-        raise ModelFileError(f"{source}: path {shown(name)} leads out of {root} or nowhere")
+        raise ModelFileError(f"{source}: path {quote(name)} leads out of {root}, or cannot be resolved")
     return root / name
 
 
@@ -349,7 +350,7 @@ def sha256(file: Path) -> str:
         raise ModelFileError(f"{file}: {error.strerror}") from None
 
 
-def say(text: str) -> None:
+def print_warning(text: str) -> None:
     """Print a warning on stderr."""
     print_line(plain(f"warning: {text}"), "stderr")
 

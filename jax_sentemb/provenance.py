@@ -1,4 +1,4 @@
-"""Provenance marks: what a file was made from, and the number of its format.
+"""Write and check provenance marks: the sources of a file, and the number of its format.
 
 Every file that the package keeps and reads again has the same mark, the entry `provenance` of its JSON description::
 
@@ -34,7 +34,7 @@ class FileType(NamedTuple):
     error: type[UserError] = DataError
 
 
-# What is in the cache is made again without a word, so these have no remedy.
+# Entries of the cache are silently made again, so these types have no remedy.
 CONVERTED_TEXT = FileType("text", 1, "")
 TEXT_INDEX = FileType("index", 1, "")
 LINE_NUMBERS = FileType("lines", 1, "")
@@ -55,14 +55,14 @@ CHECKPOINT = FileType("checkpoint", 1, "give the old input, or another --workdir
 
 def mark(file_type: FileType, sources: Mapping[str, Any]) -> dict[str, Any]:
     """Return the mark of a file of this type that is made from `sources`."""
-    known = {name: value._asdict() if isinstance(value, Source) else value for name, value in sources.items()}
-    return {"file": file_type.name, "format": file_type.format, "sources": json.loads(json.dumps(known))}
+    values = {name: value._asdict() if isinstance(value, Source) else value for name, value in sources.items()}
+    return {"file": file_type.name, "format": file_type.format, "sources": json.loads(json.dumps(values))}
 
 
 def fingerprint(file_type: FileType, sources: Mapping[str, Any]) -> str:
     """Return the SHA-256 of type, format and sources, without the names of content."""
-    made = mark(file_type, sources)
-    return files.fingerprint({**made, "sources": {name: _identity(value) for name, value in made["sources"].items()}})
+    content = mark(file_type, sources)
+    return files.fingerprint({**content, "sources": {name: _identity(value) for name, value in content["sources"].items()}})
 
 
 def check(
@@ -76,40 +76,40 @@ def check(
     """Return the recorded sources of a file, after comparing its mark.
 
     Args:
-        where: The file as the user knows it, or the setting that names it, for the message.
-        content: The JSON value that has the mark.
+        where: The name of the file, or the setting that names it, for the message.
+        content: The JSON value that contains the mark.
         file_type: What the file must be.
         sources: The sources that it must have been made from; other recorded sources are not compared.
         error: Raised instead of the error of `file_type`.
         remedy: Advice instead of that of `file_type`.
 
     Raises:
-        UserError: The mark is missing, of another type or format, or has another source. The message names both.
+        UserError: The mark is missing, or has another type, format or source. The message names both sources.
     """
     if problem := difference(content, file_type, sources or {}):
-        named = where if isinstance(where, Setting) else str(where)
-        raise (error or file_type.error)(named, f" {problem}; {remedy or file_type.remedy}")
+        subject = where if isinstance(where, Setting) else str(where)
+        raise (error or file_type.error)(subject, f" {problem}; {remedy or file_type.remedy}")
     return content[KEY]["sources"]
 
 
 def difference(content: Any, file_type: FileType, sources: Mapping[str, Any]) -> str:
-    """Return how the mark of a file differs from what is expected, "" if it does not."""
+    """Return how the mark of a file differs from the expected one, "" if it does not differ."""
     recorded = content.get(KEY) if isinstance(content, dict) else None
     if not isinstance(recorded, dict) or not isinstance(recorded.get("sources"), dict):
-        return "does not say what it was made from"
+        return "does not record its sources"
     if recorded.get("file") != file_type.name:
-        return f"is a file of type {files.shown(recorded.get('file'))}, not {file_type.name!r}"
+        return f"is a file of type {files.quote(recorded.get('file'))}, not {file_type.name!r}"
     if recorded.get("format") != file_type.format:
-        return f"has format {files.shown(recorded.get('format'))}, this version reads format {file_type.format}"
+        return f"has format {files.quote(recorded.get('format'))}, this version reads format {file_type.format}"
     for name, expected in mark(file_type, sources)["sources"].items():
-        there = recorded["sources"].get(name)
-        if _identity(there) != _identity(expected):
-            return f"was made {_described(name, there)}, not {_described(name, expected)}"
+        actual = recorded["sources"].get(name)
+        if _identity(actual) != _identity(expected):
+            return f"was made {_describe(name, actual)}, not {_describe(name, expected)}"
     return ""
 
 
 def is_marked(content: Any, file_type: FileType) -> bool:
-    """Return whether JSON content says that it is a file of this type, of whatever format."""
+    """Return whether JSON content has the mark of a file of this type, in any format."""
     recorded = content.get(KEY) if isinstance(content, dict) else None
     return isinstance(recorded, dict) and recorded.get("file") == file_type.name
 
@@ -122,13 +122,13 @@ def _identity(value: Any) -> Any:
     return ["sha256", value["sha256"]] if _is_content(value) else value
 
 
-def _described(name: str, value: Any) -> str:
+def _describe(name: str, value: Any) -> str:
     """Return "from corpus a.txt (SHA-256 9f86d081884c)" or "with normalize=False"."""
     if _is_content(value):
         return f"from {name} {_text(value['name'])} (SHA-256 {_text(value['sha256'])[:12]})"
-    return f"without {name}" if value is None else f"with {name}={files.shown(value)}"
+    return f"without {name}" if value is None else f"with {name}={files.quote(value)}"
 
 
 def _text(value: Any) -> str:
-    """Return text of a file, which may be hostile, for a message."""
-    return value[:200] if isinstance(value, str) else files.shown(value)
+    """Return a value from a file, which may be hostile, as text for a message."""
+    return value[:200] if isinstance(value, str) else files.quote(value)

@@ -93,7 +93,7 @@ def refused(folder, problem):
             "has format 2, this version reads format 1; export the model again",
         ),
         ({KEY: {"file": "run", "format": 1, "sources": {}}}, "is a file of type 'run', not 'export'"),
-        ({KEY: None}, "does not say what it was made from"),
+        ({KEY: None}, "does not record its sources"),
         ({"sha256": None}, "does not list the SHA-256 of the files"),
     ],
 )
@@ -127,7 +127,7 @@ def test_a_model_on_word_vectors_of_another_format_is_refused(words, tmp_path):
     refused(folder, "has format 2, this version reads format 1")
     del content[KEY]
     (folder / "model.json").write_text(json.dumps(content))
-    refused(folder, "does not say what it was made from")
+    refused(folder, "does not record its sources")
 
 
 def test_a_file_that_was_added_is_named(encoder, tmp_path, caplog):

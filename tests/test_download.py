@@ -82,7 +82,7 @@ def test_a_set_that_is_damaged_is_refused_and_loaded_again(client, tmp_path, cap
         (lambda: [cut("STS.gs.all.txt", 4), cut("STS.input.all.txt", 8)], "is damaged: its size or SHA-256 differs"),  # a row less
         (lambda: (folder / "STS.gs.all.txt").unlink(), "STS.gs.all.txt is missing"),
         (lambda: cut("download.json", 30), "download.json is not JSON"),
-        (lambda: (folder / "download.json").write_text("{}"), "download.json does not say what it was made from"),
+        (lambda: (folder / "download.json").write_text("{}"), "download.json does not record its sources"),
         (
             lambda: (folder / "download.json").write_bytes(whole["download.json"].replace(b'"format": 1', b'"format": 2')),
             "has format 2, this version reads format 1",

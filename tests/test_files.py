@@ -15,7 +15,7 @@ import pytest
 from jax_sentemb import files
 from jax_sentemb.data.tokenizer import Tokenizer
 from jax_sentemb.errors import BusyError, DataError
-from jax_sentemb.files import naming, replacing, sole_writer, staging, system_error, write_json, write_text
+from jax_sentemb.files import path_in_errors, replacing, sole_writer, staging, system_error, write_json, write_text
 
 ROOT = Path(__file__).parents[1]
 
@@ -151,7 +151,7 @@ FAISS = "Error in write_index: 'ret == (size)' failed: write error in x: 0 != 40
 def test_errors_of_libraries_are_errors_of_the_system(tmp_path, error, number):
     found = system_error(error)
     assert (found and found.errno) == number
-    with pytest.raises(OSError if number else type(error)) as raised, naming(tmp_path / "x.npy"):
+    with pytest.raises(OSError if number else type(error)) as raised, path_in_errors(tmp_path / "x.npy"):
         raise error
     if number:
         assert (raised.value.errno, raised.value.filename) == (number, str(tmp_path / "x.npy"))
@@ -159,7 +159,7 @@ def test_errors_of_libraries_are_errors_of_the_system(tmp_path, error, number):
 
 def test_errors_never_name_the_temporary_file(tmp_path):
     output = tmp_path / "export"
-    with pytest.raises(FileNotFoundError, match=f"'{output}'"), naming(output), staging(output) as folder:
+    with pytest.raises(FileNotFoundError, match=f"'{output}'"), path_in_errors(output), staging(output) as folder:
         (folder / "no" / "file").write_text("text")
 
 

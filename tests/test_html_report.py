@@ -506,5 +506,5 @@ def test_files_of_an_earlier_run_are_left_out_with_a_line(workdir, tmp_path, cap
     left = report_data.read_run(tmp_path)
     assert (left.scores, left.settings, list(left.samples)) == ({}, {}, ["start"])
     (tmp_path / "scores.json").write_text('{"step": 1}')
-    with pytest.raises(ModelFileError, match=r"scores.json does not say what it was made from"):
+    with pytest.raises(ModelFileError, match=r"scores.json does not record its sources"):
         report_data.read_run(tmp_path)

@@ -58,7 +58,7 @@ def test_another_format_and_another_type_of_file_are_named():
     [None, 3, [], {}, {KEY: None}, {KEY: []}, {KEY: {"file": "search index", "format": 1}}, {KEY: {"sources": []}}],
 )
 def test_a_file_without_a_mark_is_refused(recorded):
-    assert problem(recorded) == f"idx does not say what it was made from; {SEARCH_INDEX.remedy}"
+    assert problem(recorded) == f"idx does not record its sources; {SEARCH_INDEX.remedy}"
 
 
 @pytest.mark.parametrize(

@@ -165,7 +165,7 @@ def test_an_index_knows_its_vectors_and_damage_is_found(vectors, tmp_path):
     last = content.removesuffix(b"\n").rpartition(b"\n")[2]
     damages = {
         "is damaged": (content[:3000] + bytes([content[3000] ^ 1]) + content[3001:], content[100:]),
-        "does not say what it was made from": (b"", b"no index", content[: -len(last)], content[:-5], content + b"more\n"),
+        "does not record its sources": (b"", b"no index", content[: -len(last)], content[:-5], content + b"more\n"),
         "has format 3": (content.replace(b'"format": 2', b'"format": 3'),),
     }
     for problem, contents in damages.items():

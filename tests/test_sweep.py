@@ -527,7 +527,7 @@ def test_rows_of_other_sweeps_are_left_out_when_their_corpus_was_replaced(tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("change", "problem"), [({"format": 2}, "has format 2, this version"), (None, "does not say what it was made")]
+    ("change", "problem"), [({"format": 2}, "has format 2, this version"), (None, "does not record its sources")]
 )
 def test_rows_of_another_format_are_refused_and_kept(tmp_path, change, problem):
     assert run_all(study(), tmp_path, Runs()) == 0

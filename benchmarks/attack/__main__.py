@@ -1,9 +1,8 @@
-"""Attacks the commands and the library from outside: python benchmarks/attack [CLASS ...] prints the table of docs/reliability.md.
+"""Attack the commands and the library from outside: `python benchmarks/attack [CLASS ...]` prints the table of docs/reliability.md.
 
-Classes are run in the order of their numbers; those of the command line are a part of a run.
-
-Every command runs in its own process with a time limit. "Refused" means the expected exit code and one line without a traceback.
-The exit code is 1 if an attack succeeded.
+Classes run in the order of their numbers. Numbers on the command line select some of them. Every command runs in its own process
+with a time limit. "Refused" means that it ends with the expected exit code and one line without a traceback. The exit code of this
+script is 1 if an attack succeeded.
 """
 
 import os
@@ -29,8 +28,8 @@ from classes import CLASSES
 from commands import CASES, WORK
 
 
-def processor() -> float:
-    """Processor seconds of all child processes that ended."""
+def processor_seconds() -> float:
+    """Return the processor seconds of all child processes that have ended."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
@@ -42,12 +41,12 @@ def main(argv: list[str]) -> int:
     for number, name, attack in sorted(CASES, key=lambda case: case[0]):
         if number not in chosen:
             continue
-        begin, used, problem = time.monotonic(), processor(), ""
+        begin, used, problem = time.monotonic(), processor_seconds(), ""
         try:
             attack()
         except Exception as error:
             problem = " ".join(f"{type(error).__name__}: {error}".removeprefix("AssertionError: ").split())[:200]
-        used = processor() - used
+        used = processor_seconds() - used
         results.setdefault(number, []).append((name, problem, used))
         wall = time.monotonic() - begin
         print(f"{number:>2}  {name}: {problem or 'held'} ({wall:.0f} s, processor {used:.0f} s)", file=sys.stderr, flush=True)
@@ -60,9 +59,10 @@ def main(argv: list[str]) -> int:
         print("| " + " | ".join(map(str, row)) + " |")
     problems = [problem for cases in results.values() for _, problem, _ in cases]
     date, machine = time.strftime("%Y-%m-%d", time.gmtime(start)), f"{platform.machine()} with {os.cpu_count()} cores"
+    held, minutes = f"{problems.count('')} of {len(problems)} held", (time.time() - start) / 60
     print(
-        f"\n{problems.count('')} of {len(problems)} held. {date}, {machine}, load {load:.0f} at the start and "
-        f"{os.getloadavg()[0]:.0f} at the end; {(time.time() - start) / 60:.0f} minutes, {processor():.0f} processor seconds"
+        f"\n{held}. {date}, {machine}, load {load:.0f} at the start and {os.getloadavg()[0]:.0f} at the end; "
+        f"{minutes:.0f} minutes, {processor_seconds():.0f} processor seconds"
     )
     return int(any(problems))
 

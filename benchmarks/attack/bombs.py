@@ -1,6 +1,6 @@
-"""Attacks with files that are small and become large, promise more than they hold, or have one giant value, for every reader.
+"""Attack every reader with files that are small and unpack to large ones, claim more than they hold, or have one giant value.
 
-Each command has CEILING bytes of memory beyond which the attack counts as successful, and may leave LEFT bytes in the cache.
+The attack succeeds if a command takes more than CEILING bytes of memory or leaves more than MAX_LEFT bytes in the cache.
 """
 
 import gzip
@@ -19,14 +19,14 @@ import numpy as np
 from commands import case, corpus, ended, fresh, model, start, static_table, trained, watched
 
 CEILING = 3 << 30
-LEFT = 64 << 20
+MAX_LEFT = 64 << 20
 HUGE = 93 * 10**9
 LARGE_DICTIONARY = {"id": lzma.FILTER_LZMA2, "dict_size": 3 << 29, "mode": lzma.MODE_FAST, "mf": lzma.MF_HC3}
 MB = 1 << 20
 
 
 def repeated(path: Path, head: bytes, unit: bytes, megabytes: int, tail: bytes = b"") -> Path:
-    """Write a compressed file, or a plain one of the same text."""
+    """Write a compressed file or, by its suffix, a plain file of the same text."""
     block = unit * (MB // len(unit))
     opener = gzip.open if path.suffix == ".gz" else lzma.open if path.suffix == ".xz" else open
     options = {"compresslevel": 1} if path.suffix == ".gz" else {"preset": 0} if path.suffix == ".xz" else {}
@@ -48,21 +48,21 @@ def sparse(path: Path, content: bytes = b"", size: int = HUGE) -> Path:
 def survives(code: int | tuple[int, ...], *arguments: str, named: str = "") -> None:
     """Check that a command is refused without much memory, time or space in the cache."""
     cache, errors = fresh("cache"), fresh("errors") / "stderr"
-    with errors.open("w") as opened:
-        process = start(*arguments, env={"JAX_SENTEMB_CACHE": str(cache)}, stdout=subprocess.DEVNULL, stderr=opened)
+    with errors.open("w") as stream:
+        process = start(*arguments, env={"JAX_SENTEMB_CACHE": str(cache)}, stdout=subprocess.DEVNULL, stderr=stream)
     peak = watched(process, CEILING)
-    found, err = ended(process)[0], errors.read_text(encoding="utf-8", errors="replace")
+    actual, err = ended(process)[0], errors.read_text(encoding="utf-8", errors="replace")
     left = sum(file.stat().st_size for file in cache.rglob("*") if file.is_file())
     shutil.rmtree(cache)
     assert peak < CEILING, f"{peak >> 20:,} MB of memory"
     allowed = code if isinstance(code, tuple) else (code,)
     last = (err.strip().splitlines() or [""])[-1]
-    assert found in allowed, f"exit code {found}, not {code}: {last[:200]}"
+    assert actual in allowed, f"exit code {actual}, not {code}: {last[:200]}"
     assert "Traceback" not in err, "a traceback"
-    if found:
-        assert last.startswith("error: "), f"says {last[:100]!r}"
+    if actual:
+        assert last.startswith("error: "), f"the last line is {last[:100]!r}"
         assert named in last, f"{named!r} is not in {last[:200]!r}"
-        assert left < LEFT, f"{left >> 20:,} MB are left in the cache"
+        assert left < MAX_LEFT, f"{left >> 20:,} MB are left in the cache"
 
 
 def encoding(file: Path) -> list[str]:
@@ -131,7 +131,7 @@ for column in ("dictionary", "binary", "list", "struct", "large_string", "string
 
 
 def safetensors(size: int) -> bytes:
-    """A file of the export that promises `size` bytes of one more tensor."""
+    """Return the weight file of the export with a header that claims `size` bytes of one more tensor."""
     content = (trained() / "export" / "model.safetensors").read_bytes()
     length = int.from_bytes(content[:8], "little")
     header, data = json.loads(content[8 : 8 + length]), content[8 + length :]

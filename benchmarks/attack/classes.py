@@ -1,4 +1,4 @@
-"""The classes of attacks, and what each tries."""
+"""List the classes of attacks, and what each of them tries."""
 
 CLASSES = {
     1: ("output that closes", "a run, a search and a script whose reader ends"),

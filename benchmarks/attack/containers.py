@@ -1,4 +1,4 @@
-"""Attacks with containers: every public function that takes texts or vectors gets tables, sets, bytes, tensors and odd arrays."""
+"""Attack with containers: every public function for texts or vectors gets tables, sets, bytes, tensors and unusual arrays."""
 
 from commands import ROOT, case, corpus, model, run
 

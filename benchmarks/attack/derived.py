@@ -1,4 +1,4 @@
-"""Attacks on files that were made from something else: indexes, vectors, runs whose inputs were replaced under the same name."""
+"""Attack files that were made from other sources: indexes, vectors, and runs whose inputs were replaced under the same name."""
 
 import shutil
 from pathlib import Path

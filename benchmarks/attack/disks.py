@@ -1,4 +1,4 @@
-"""Attacks on what is written: full disks, no inodes, read-only folders, kills at random times, planted links, hostile cells."""
+"""Attack files that are written: full disks, no inodes, read-only folders, kills at random times, planted links, hostile cells."""
 
 import contextlib
 import csv
@@ -16,7 +16,7 @@ LIMITS = {"a full disk": "size=64k", "no inodes": "nr_inodes=2", "a read-only di
 
 @contextlib.contextmanager
 def disk(options: str) -> Iterator[Path]:
-    """A small file system in memory; needs the rights to mount one."""
+    """Mount a small file system in memory, which needs the rights to mount, and yield its folder."""
     folder = fresh("disk")
     subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", folder], check=True, capture_output=True)
     try:
@@ -26,7 +26,7 @@ def disk(options: str) -> Iterator[Path]:
 
 
 def written(output: Path) -> dict[str, list[str]]:
-    """Commands that write to `output`, by name."""
+    """Return the commands that write to `output`, by name."""
     text, source = corpus(4000), str(model())
     return {
         "train": train(output, "--config.eval.data=", steps=2),

@@ -1,4 +1,4 @@
-"""Attacks on distill: streams that close, an edited text, a signal, a second distillation, a full disk."""
+"""Attack distill: streams that close, an edited text, a signal, a second distillation, a full disk."""
 
 import os
 import resource
@@ -26,7 +26,7 @@ def edited_distill():
     code, _, err = ended(process)
     assert code == 3, f"exit code {code}: {err[-200:]}"
     assert "changed while it was read" in err.splitlines()[-1], err[-200:]
-    assert not output.exists(), "a table of it was written"
+    assert not output.exists(), "a table of the edited text was written"
 
 
 @case(7, "SIGHUP in distill, then again to the end")
@@ -40,7 +40,7 @@ def hangup_distill():
     code, _, err = ended(process)
     assert code == -signal.SIGHUP, f"exit code {code}: {err[-200:]}"
     done(*distill(model(), text, output, "--epochs", "1"))
-    assert not list(text.parent.glob(".static*")), "something is left beside it"
+    assert not list(text.parent.glob(".static*")), "a temporary file is left"
 
 
 @case(10, "two distillations to one place")
@@ -49,7 +49,7 @@ def two_distillations():
     command = distill(folder, text, text.parent / "static", "--epochs", "1")
     first = start(*command)
     await_file(first, text.parent, lambda folder: bool(list(folder.glob(".static.vectors.*.partial"))))
-    first.send_signal(signal.SIGSTOP)  # so that it is still at work when the second begins
+    first.send_signal(signal.SIGSTOP)  # so that it is still running when the second starts
     refused(6, *command, named="is being written by another process")
     first.send_signal(signal.SIGCONT)
     assert (code := ended(first)[0]) == 0, f"exit code {code}"
@@ -60,4 +60,4 @@ def full_distill():
     text = corpus(20_000)
     limited = {"preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))}
     refused(7, *distill(model(), text, text.parent / "static", "--epochs", "1"), named="static", **limited)
-    assert sorted(file.name for file in text.parent.iterdir()) == ["corpus.txt"], "something is left"
+    assert sorted(file.name for file in text.parent.iterdir()) == ["corpus.txt"], "a temporary file is left"

@@ -1,4 +1,4 @@
-"""Attacks on work in progress: streams that close, kills, signals, other writers, full disks, damaged intermediate files."""
+"""Attack work in progress: streams that close, kills, signals, other writers, full disks, damaged intermediate files."""
 
 import gzip
 import json
@@ -111,7 +111,7 @@ def half():
 
 
 def shards() -> tuple[Path, Path, Path]:
-    """A model, a text and its vectors in shards."""
+    """Return a model, a text and its vectors in shards."""
     folder, text = model(), corpus()
     done(*encode(folder, text, text.parent / "vectors", "--rows-per-shard", "200"))
     return folder, text, text.parent / "vectors"
@@ -197,7 +197,7 @@ def kept_metrics():
     log = workdir / "metrics.jsonl"
     kept = log.read_bytes()
     for _ in range(2):
-        log.write_bytes(kept + b'{"step": 3, "train/loss": 1.0, "time": 1.0}\n' * 300_000)  # behind the checkpoint: to be removed
+        log.write_bytes(kept + b'{"step": 3, "train/loss": 1.0, "time": 1.0}\n' * 300_000)  # to be removed
         process, size = start(*train(workdir, steps=2)), log.stat().st_size
         await_file(process, log, lambda file, size=size: file.stat().st_size < size or len(list(workdir.glob("metrics*"))) > 1)
         process.kill()
@@ -208,7 +208,7 @@ def kept_metrics():
 @case(7, "SIGHUP in training")
 def hangup():
     workdir = fresh("run")
-    default = {"preexec_fn": lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL)}  # also where this script runs under nohup
+    default = {"preexec_fn": lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL)}  # even if this script runs under nohup
     process = start(*train(workdir, steps=5000), stdout=subprocess.DEVNULL, **default)
     await_file(process, workdir / "metrics.jsonl", lambda file: file.is_file() and '"train/loss"' in file.read_text())
     process.send_signal(signal.SIGHUP)
@@ -261,15 +261,15 @@ def first_of_two():
     code, _, err = ended(both[1])
     assert code == 7, f"exit code {code}"
     assert err.strip().splitlines()[-1].startswith("error: another process of this run was lost"), err[-200:]
-    one = start(*train(workdir, "--config.eval.data=", steps=5000), stdout=subprocess.DEVNULL)
-    said = []
-    for line in one.stderr or ():
-        said.append(line)
+    process = start(*train(workdir, "--config.eval.data=", steps=5000), stdout=subprocess.DEVNULL)
+    lines = []
+    for line in process.stderr or ():
+        lines.append(line)
         if "continuing at step" in line:
             break
-    one.kill()
-    one.communicate()
-    assert "continuing at step" in said[-1], f"it does not continue: {said[-1]}"
+    process.kill()
+    process.communicate()
+    assert "continuing at step" in lines[-1], f"it does not continue: {lines[-1]}"
 
 
 @case(10, "two encoders to one .npy")
@@ -280,7 +280,7 @@ def two_encoders():
     codes = sorted(code for code, _, _ in ends)
     assert codes in ([0, 6], [0, 2]), (
         f"exit codes {codes}: {ends[0][2][-100:]} {ends[1][2][-100:]}"
-    )  # 2: it came later and one is there
+    )  # 2: the second started when the file existed
 
 
 @case(10, "two exports to one place")
@@ -291,7 +291,7 @@ def two_exports():
     ends = [ended(process) for process in both]
     codes = sorted(code for code, _, _ in ends)
     assert codes in ([0, 6], [0, 0]), f"exit codes {codes}: {ends[0][2][-100:]} {ends[1][2][-100:]}"
-    assert [file.name for file in output.parent.iterdir()] == ["export"], "something is left beside it"
+    assert [file.name for file in output.parent.iterdir()] == ["export"], "a temporary file is left"
 
 
 @case(10, "train() in a work directory where a run is at work")
@@ -299,13 +299,13 @@ def second_train():
     workdir = fresh("run")
     process = start(*train(workdir, steps=5000), stdout=subprocess.DEVNULL)
     await_file(process, workdir / "metrics.jsonl")
-    process.send_signal(signal.SIGSTOP)  # so that it is still at work when the second begins
+    process.send_signal(signal.SIGSTOP)  # so that it is still running when the second starts
     script = f"import jax_sentemb; jax_sentemb.train(['a', 'b'] * 9, recipe='simcse:tiny', workdir={str(workdir)!r})"
     code, _, err = run(script, python=("-c",))
     process.kill()
     process.communicate()
     assert "BusyError" in err, f"exit code {code}: {err[-200:]}"
-    assert not (workdir / "sentences.txt").exists(), "its sentences are there"
+    assert not (workdir / "sentences.txt").exists(), "its sentences were written"
 
 
 for name in ("x.npy", "vectors"):

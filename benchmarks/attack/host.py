@@ -1,4 +1,4 @@
-"""Attacks on what belongs to the program that uses the library: its process, its exceptions, its memory after many calls."""
+"""Attack the program that uses the library: its process, its exceptions, and its memory after many calls."""
 
 import itertools
 import subprocess
@@ -8,7 +8,7 @@ from commands import ROOT, WORK, case, corpus, fresh, model, run
 
 
 def program(text: str, *arguments: str, **options) -> str:
-    """Runs a Python program, which fails by an exception; its standard error."""
+    """Run a Python program, which fails with an exception, and return its standard error."""
     code, _, err = run(text, *arguments, python=("-c",), **options)
     assert code == 0, f"exit code {code}: {(err.strip().splitlines() or [''])[-1]}"
     return err

@@ -1,4 +1,4 @@
-"""Attacks by input: names, texts, model directories, files of runs and evaluation data that are damaged or made to harm."""
+"""Attack with input: names, texts, model directories, files of runs and evaluation data that are damaged or hostile."""
 
 import gzip
 import json
@@ -212,7 +212,7 @@ def doubtful():
     (folder / "vocab.txt").write_text("\n".join([*pieces[:-2], pieces[10], ""]), encoding="utf-8")
     code, _, err = run(*encode(folder, text, text.parent / "x.npy"))
     assert code == 0, err[-200:]
-    assert "on 2 lines" in err, "no word of the piece"
+    assert "on 2 lines" in err, "no warning about the piece"
 
 
 for file in ("run.json", "metrics.jsonl", "samples/end.json"):

@@ -1,4 +1,4 @@
-"""Attacks with many files: a corpus of 100,000 files where 256 may be open, for each command that reads it."""
+"""Attack with many files: a corpus of 100,000 files of which 256 may be open, for each command that reads a corpus."""
 
 import resource
 import subprocess
@@ -14,7 +14,7 @@ MEMORY = 2 << 30  # bytes for a command
 
 
 def many(count: int = FILES) -> Path:
-    """A folder of files with a sentence each."""
+    """Return a folder of files with one sentence each."""
     folder = fresh("many")
     lines = corpus(600).read_text(encoding="utf-8").splitlines()
     for number in range(count):

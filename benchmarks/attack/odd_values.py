@@ -1,6 +1,6 @@
-"""Gives odd containers and values to every public function: python benchmarks/attack/odd_values.py PART MODEL CORPUS.
+"""Give unusual containers and values to every public function: python benchmarks/attack/odd_values.py PART MODEL CORPUS.
 
-Texts must be embedded as those of a list, vectors must give the result of an array, and the rest must be refused in one line.
+Texts must be embedded like those of a list, vectors must give the result of an array, and all else must be refused in one line.
 """
 
 import array
@@ -48,12 +48,13 @@ def attack(name: str, call: Callable[[Any], Any], value: Any, expected: Any) -> 
 
 
 def same(result: Any, expected: Any) -> bool:
-    """Return whether two results are equal; doubles may be rounded differently than floats."""
+    """Return whether two results are equal. Doubles may be rounded differently from floats."""
 
-    def equal(one: Any, other: Any) -> bool:
-        one, other = np.asarray(one), np.asarray(other)
-        is_float = other.dtype.kind == "f"
-        return one.shape == other.shape and bool(np.allclose(one, other, atol=1e-6) if is_float else np.array_equal(one, other))
+    def equal(actual: Any, expected: Any) -> bool:
+        actual, expected = np.asarray(actual), np.asarray(expected)
+        if expected.dtype.kind == "f":
+            return actual.shape == expected.shape and bool(np.allclose(actual, expected, atol=1e-6))
+        return bool(np.array_equal(actual, expected))
 
     return jax.tree.all(jax.tree.map(equal, result, expected))
 
@@ -161,8 +162,8 @@ class Sliced:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def __getitem__(self, place: slice) -> np.ndarray:
-        return self.rows[place]
+    def __getitem__(self, rows: slice) -> np.ndarray:
+        return self.rows[rows]
 
 
 def attack_vectors(encoder: jax_sentemb.SentenceEncoder, texts: list[str], paths: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""Attacks with text that was cut by characters, with rows that are equal or extreme, and with results that are of no use."""
+"""Attack with text that would be cut by characters, with rows that are equal or extreme, and with useless results."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Attacks with the files beside the weights: wrong values of every key, unknown keys, damaged files, files of other programs."""
+"""Attack with the files next to the weights: wrong values of every key, unknown keys, damaged files, files of other programs."""
 
 import json
 import os
@@ -21,9 +21,9 @@ for file in FILES:
         path = f"{ROOT}:{ROOT / 'tests'}"
         environment = {"PYTHONPATH": path, "HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error"}
         _, out, err = run(file, seed, python=(program,), env=environment, processor=1800)
-        found = json.loads((out.strip().splitlines() or ["{}"])[-1] or "{}")
-        assert found, f"no result: {err[-200:]}"
-        assert not found["problems"], f"{len(found['problems'])} of {found['tried']}: {'; '.join(found['problems'])}"
+        result = json.loads((out.strip().splitlines() or ["{}"])[-1] or "{}")
+        assert result, f"no result: {err[-200:]}"
+        assert not result["problems"], f"{len(result['problems'])} of {result['tried']}: {'; '.join(result['problems'])}"
 
 
 for name in ("adapter_config.json", "processor_config.json", "preprocessor_config.json"):

@@ -1,8 +1,8 @@
-"""Attacks by threads that share what a web server shares: encoders, tokenizers, settings, files."""
+"""Attack with threads that share what a web server shares: encoders, tokenizers, settings, files."""
 
 from commands import case, corpus, fresh, model, run, static_table
 
-# Each program has `lines`, a `folder` with a model, and THREADS that take turns every microsecond. It fails by an exception.
+# Each program has `lines`, a `folder` with a model, and THREADS that switch every microsecond. It fails with an exception.
 PROLOGUE = """
 import asyncio, logging, sys, threading
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,8 @@
-"""Gives every key of a file beside the weights wrong values, and compares embeddings with those of sentence-transformers.
+"""Give every key of a file next to the weights wrong values, and compare embeddings with those of sentence-transformers.
 
-python benchmarks/attack/wrong_values.py FILE SEED, where FILE is a name in side_files.KEYS. A directory must give the embeddings of
-sentence-transformers, to 1e-5, or be refused in one line. Where sentence-transformers refuses, embeddings must be unchanged.
+Run `python benchmarks/attack/wrong_values.py FILE SEED`, where FILE is a name in side_files.KEYS. A directory must give the
+embeddings of sentence-transformers, to 1e-5, or be refused in one line. If sentence-transformers refuses it, embeddings must be
+unchanged.
 """
 
 import contextlib
@@ -28,13 +29,13 @@ VALUES: list[Any] = [
     None, True, False, 0, 1, -1, 3, 2.5, 1e30, 10**30, float("nan"), "", "x", "true", "1", [], [1], ["x"], [[]], {}, {"x": 1},
     {"content": 3}, "a" * 10**6,
 ]  # fmt: skip
-DRAWN = 4  # values for each key
+VALUES_PER_KEY = 4  # drawn from VALUES
 MEMORY = 12 << 30  # bytes of address space
 UNKNOWN = ["brand_new", "pooling_mode_new_tokens", "use_something", "", "a.b", "__class__", "\u0000", "x" * 1000]
 
 
 class Folders:
-    """Stands in for pytest's tmp_path_factory."""
+    """A replacement for pytest's tmp_path_factory."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -54,26 +55,26 @@ def key_names(name: str) -> list[str]:
     return sorted(key.replace("*", "some") for key in (*keys.used, *keys.harmless, *keys.refused)) + UNKNOWN
 
 
-def changed(original: Path, folder: Path, file: str, key: str, value: Any) -> None:
+def write_changed(original: Path, folder: Path, file: str, key: str, value: Any) -> None:
+    """Copy a model directory and give a key of one of its files a value."""
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(original, folder)
     if key in UNKNOWN:
         content = json.loads((folder / file).read_text(encoding="utf-8")) if (folder / file).is_file() else {}
-        each = content if isinstance(content, list) else [content]
-        for entry in each:
+        for entry in content if isinstance(content, list) else [content]:
             entry[key] = value
         write_json(folder / file, content)
     else:
         edited(folder, file, {key: value})
 
 
-NO_DESCRIPTIONS = [
+DAMAGED = [
     b"", b"null", b"[]", b"{}", b'"x"', b"3", b"{", b"\xff\xfe", b"[" * 10**5, b'{"a":' * 10**5, b"nan", b'{"x": 1, "x": 2}',
 ]  # fmt: skip
 
 
-def problem(folder: Path, before: LoadedModel, vectors: np.ndarray) -> str:
-    """Return what is wrong with the embeddings of a directory, "" if nothing is."""
+def find_problem(folder: Path, original: LoadedModel, vectors: np.ndarray) -> str:
+    """Return the fault of the embeddings of a directory, "" if they have none."""
     try:
         model = load(folder)
     except UserError as error:
@@ -84,37 +85,37 @@ def problem(folder: Path, before: LoadedModel, vectors: np.ndarray) -> str:
         expected = theirs(folder).encode(TEXTS)
     except Exception:
         expected = None
-    ours = vectors if describe(model) == describe(before) else model(TEXTS)
+    actual = vectors if describe(model) == describe(original) else model(TEXTS)
     if expected is None:
-        return ""  # both may differ only where sentence-transformers has no answer
-    if ours.shape != expected.shape:
-        return f"shape {ours.shape}, theirs {expected.shape}"
-    difference = float(np.abs(ours - expected).max())
+        return ""  # embeddings may differ only if sentence-transformers has none
+    if actual.shape != expected.shape:
+        return f"shape {actual.shape}, expected {expected.shape}"
+    difference = float(np.abs(actual - expected).max())
     return "" if difference < 1e-5 else f"embeddings differ by {difference:.2g}"
 
 
 def main(name: str, seed: int) -> int:
     logging.disable(logging.WARNING)
-    # With a width of 10^30 sentence-transformers asks for memory until the system ends the process.
+    # With a width of 10^30, sentence-transformers requests memory until the system ends the process.
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     draw, root = random.Random(seed), Path(tempfile.mkdtemp())
     family, file = place(name)
-    original = build_originals(Folders(root))[family]
-    before = load(original)
-    vectors, tried, problems = before(TEXTS), 0, []
+    folder = build_originals(Folders(root))[family]
+    original = load(folder)
+    vectors, tried, problems = original(TEXTS), 0, []
     for key in key_names(name):
-        for value in draw.sample(VALUES, DRAWN):
+        for value in draw.sample(VALUES, VALUES_PER_KEY):
             with contextlib.suppress(TypeError, AttributeError):  # a key inside a value that has none
-                changed(original, root / "model", file, key, value)
+                write_changed(folder, root / "model", file, key, value)
                 tried += 1
-                if fault := problem(root / "model", before, vectors):
+                if fault := find_problem(root / "model", original, vectors):
                     problems.append(f"{file}: {key[:40]}={str(value)[:40]!r}: {fault}")
-    for content in NO_DESCRIPTIONS:
+    for content in DAMAGED:
         shutil.rmtree(root / "model", ignore_errors=True)
-        shutil.copytree(original, root / "model")
+        shutil.copytree(folder, root / "model")
         (root / "model" / file).write_bytes(content)
         tried += 1
-        if fault := problem(root / "model", before, vectors):
+        if fault := find_problem(root / "model", original, vectors):
             problems.append(f"{file} = {content[:20]!r}: {fault}")
     shutil.rmtree(root)
     print(json.dumps({"tried": tried, "problems": problems}))

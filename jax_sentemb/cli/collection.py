@@ -16,7 +16,7 @@ from jax_sentemb.data.corpus_files import corpus_name, open_text
 from jax_sentemb.data.records import Record, Records
 from jax_sentemb.data.tokenizer import Lines
 from jax_sentemb.errors import ConfigError, DataError, plain
-from jax_sentemb.files import say, user_path
+from jax_sentemb.files import print_warning, user_path
 from jax_sentemb.provenance import VECTORS, Source, check
 from jax_sentemb.retrieval.vector_manifest import manifest_path
 from jax_sentemb.retrieval.vector_records import encode_texts
@@ -108,7 +108,7 @@ class Opener:
         if options.model:
             self._check_model(vectors)
         if not vectors.is_marked and (options.model or options.corpus_text):
-            say(
+            print_warning(
                 f"--corpus {options.corpus} has no {manifest_path(user_path(options.corpus)).name}: "
                 "cannot tell whether it was made from this text with this model"
             )

@@ -17,7 +17,7 @@ from jax_sentemb.data.corpus_files import corpus_name, open_text
 from jax_sentemb.data.records import Records
 from jax_sentemb.data.sentences import Sentences
 from jax_sentemb.errors import ConfigError, plain
-from jax_sentemb.files import say, user_path
+from jax_sentemb.files import print_warning, user_path
 from jax_sentemb.provenance import Source
 from jax_sentemb.retrieval.quantize import DTYPES, PRECISIONS
 from jax_sentemb.retrieval.vector_manifest import Part, marked, missing_parts
@@ -56,7 +56,7 @@ def main(argv: list[str]) -> int:
     shards = options.part.shards(count := -(-len(texts) // options.rows_per_shard))
     if options.part.total > count:
         advice = f"--rows-per-shard {max(len(texts) // options.part.total, 1)} gives each part a shard"
-        say(f"--part {options.part}: some parts are empty, the text has {count} shards; {advice}")
+        print_warning(f"--part {options.part}: some parts are empty, the text has {count} shards; {advice}")
     logger.setLevel(logging.ERROR)  # the number of cut sentences is printed once, at the end
     rows = sum(min(options.rows_per_shard, len(texts) - shard * options.rows_per_shard) for shard in shards)
     with tqdm(total=len(texts) if is_single else rows, desc=plain(output.name), unit=" rows", disable=None) as bar:

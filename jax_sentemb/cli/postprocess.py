@@ -6,7 +6,7 @@ from jax_sentemb.cli.encode import add_text_options, corpus_sentences, naming_mo
 from jax_sentemb.cli.program import EXIT_CODES, Parser, positive, start
 from jax_sentemb.data.corpus_files import corpus_name
 from jax_sentemb.errors import ConfigError, plain
-from jax_sentemb.files import say, user_path
+from jax_sentemb.files import print_warning, user_path
 from jax_sentemb.provenance import Source
 
 EPILOG = f"""\
@@ -64,7 +64,7 @@ def main(argv: list[str]) -> int:
     export_loaded(options.output, changed, model.embedder.max_seq_length, options.model, sources)
     inputs, outputs = layer["kernel"].shape
     if options.whiten and len(sample) <= inputs:
-        say(
+        print_warning(
             f"{len(sample)} sentences are too few for {inputs} dimensions, so some dimensions are lost: give many more sentences, "
             "or --remove 1"
         )

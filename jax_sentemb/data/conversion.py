@@ -18,7 +18,7 @@ from jax_sentemb.data.tables import PARQUET, Rows, check_unpacked_size, dataset_
 from jax_sentemb.data.text_file import check_unchanged, identity_of
 from jax_sentemb.data.unpacking import LimitedFile, check_space, unpacked_limit
 from jax_sentemb.errors import ConfigError, DataError, Setting
-from jax_sentemb.files import shown
+from jax_sentemb.files import quote
 from jax_sentemb.provenance import CONVERTED_TEXT, Source
 
 TEXT, IDS = "text.txt", "ids.txt"  # the files of a conversion in the cache
@@ -158,4 +158,4 @@ def _as_json(identity: Any, where: str) -> bytes:
     try:
         return json.dumps(identity, default=str, allow_nan=False).encode() + b"\n"
     except ValueError:
-        raise DataError(f"{where}: the id {shown(identity)} is not a number in JSON; give another --id") from None
+        raise DataError(f"{where}: the id {quote(identity)} is not a number in JSON; give another --id") from None

@@ -16,7 +16,7 @@ from jax_sentemb.data.records import Records
 from jax_sentemb.data.sentences import Sentences
 from jax_sentemb.data.unpacking import LimitedFile
 from jax_sentemb.errors import ConfigError, DataError, Setting
-from jax_sentemb.files import check_name, naming
+from jax_sentemb.files import check_name, path_in_errors
 
 BLOCK = 1 << 20  # bytes of standard input that are copied at once
 
@@ -66,7 +66,7 @@ def open_text(
             return open_records(files, columns)
         with tempfile.TemporaryDirectory() as folder:  # an open file stays readable after it is deleted
             spooled = Path(folder) / "standard input.txt"
-            with naming(spooled), LimitedFile(spooled, "standard input", None) as file:
+            with path_in_errors(spooled), LimitedFile(spooled, "standard input", None) as file:
                 while block := sys.stdin.buffer.read(BLOCK):
                     file.write(block)
             sentences = Sentences([spooled], Path(folder), temporary=True)

@@ -24,7 +24,7 @@ from jax_sentemb.data.tokenizer_checks import count_tokens, damage
 from jax_sentemb.data.tokenizer_classes import is_built_by_bert
 from jax_sentemb.data.tokenizer_files import SPECIALS, read_pieces, read_tokenizer_files, splitting
 from jax_sentemb.errors import ModelFileError
-from jax_sentemb.files import shown, user_path, write_text
+from jax_sentemb.files import quote, user_path, write_text
 from jax_sentemb.provenance import VOCABULARY, Source
 
 logger = logging.getLogger("jax_sentemb")
@@ -251,7 +251,7 @@ class Tokenizer:
         is_usual = ends.ids == [self.cls_id, self.sep_id] and not any(self._inner.encode("a").type_ids)
         if follows_file and not is_usual:
             raise ModelFileError(
-                f"{where}: the post_processor puts {shown(ends.tokens)} around a text; only {cls} and {sep} are supported"
+                f"{where}: the post_processor puts {quote(ends.tokens)} around a text; only {cls} and {sep} are supported"
             )
         if ends.ids != [self.cls_id, self.sep_id]:
             self._inner.post_processor = TemplateProcessing(

@@ -11,7 +11,7 @@ from typing import Any
 import tokenizers
 
 from jax_sentemb.errors import ModelFileError
-from jax_sentemb.files import check_own
+from jax_sentemb.files import check_untrusted
 
 TOKEN_LIMIT = 1 << 22  # the library writes a vocabulary by counting to its highest id; 2**31 takes seconds and gigabytes
 FILE_LIMIT = 1 << 26  # bytes of a tokenizer file
@@ -50,7 +50,7 @@ def check_rules(file: Path) -> dict[str, Any]:
     Raises:
         ModelFileError: A limit is exceeded, or the file is damaged.
     """
-    check_own(file)
+    check_untrusted(file)
     check_size(file, "tokenizer")
     with damage(file):
         state = json.loads(file.read_bytes())

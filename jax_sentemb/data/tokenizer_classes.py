@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from jax_sentemb.errors import ModelFileError
-from jax_sentemb.files import shown
+from jax_sentemb.files import quote
 from jax_sentemb.models.families.family import GENERIC
 from jax_sentemb.models.families.table import FAMILIES
 
@@ -44,7 +44,7 @@ def class_of(settings: Mapping[str, Any], config: Mapping[str, Any] | None, wher
         return family.tokenizer_class if family else GENERIC
     base = name.removesuffix("Fast") if isinstance(name, str) else name
     if base not in (supported := (*PIECES, GENERIC, "TokenizersBackend")):
-        raise ModelFileError(f"{where}: tokenizer_class={shown(name)} is not supported; supported are {', '.join(supported)}")
+        raise ModelFileError(f"{where}: tokenizer_class={quote(name)} is not supported; supported are {', '.join(supported)}")
     return GENERIC if base == "TokenizersBackend" else base
 
 
@@ -76,7 +76,7 @@ def _as_word_pieces(state: dict[str, Any], settings: Mapping[str, Any], file: Pa
     _check_type(state.get("pre_tokenizer") or {}, ("BertPreTokenizer",), "pre_tokenizer", file)
     unknown = state["model"].get("unk_token")
     if unknown != (setting := _content(settings.get("unk_token")) or "[UNK]"):
-        raise ModelFileError(f"{file}: unk_token={shown(unknown)} is not {setting!r}, the unk_token of tokenizer_config.json")
+        raise ModelFileError(f"{file}: unk_token={quote(unknown)} is not {setting!r}, the unk_token of tokenizer_config.json")
     if normalizer.get("clean_text", True) is not True:
         raise _other_rules(file, "clean_text=false")
     _check_defaults(normalizer, settings, file)
@@ -103,7 +103,7 @@ def _check_defaults(normalizer: Mapping[str, Any], settings: Mapping[str, Any], 
     for key, value, default in facts:
         if settings.get(key) is None and value != default:
             raise ModelFileError(
-                f"{file} has {key}={shown(value)}, but tokenizer_config.json has no {key}, and transformers assumes the opposite; "
+                f"{file} has {key}={quote(value)}, but tokenizer_config.json has no {key}, and transformers assumes the opposite; "
                 "add the value with which the encoder was trained to tokenizer_config.json"
             )
 
@@ -128,7 +128,7 @@ def _as_unigram(state: dict[str, Any], settings: Mapping[str, Any], file: Path) 
         pair = [_content(settings.get(key)) for key in (inner, outer)]
         if None not in pair and pair[0] != pair[1]:
             raise ModelFileError(
-                f"{file.parent}/tokenizer_config.json: {inner}={shown(pair[0])} is not the {outer} {shown(pair[1])}"
+                f"{file.parent}/tokenizer_config.json: {inner}={quote(pair[0])} is not the {outer} {quote(pair[1])}"
             )
     steps = _steps(state.get("normalizer"), "normalizers")
     for step in steps:
@@ -148,7 +148,7 @@ def _as_unigram(state: dict[str, Any], settings: Mapping[str, Any], file: Path) 
 
 def _check_generic(state: dict[str, Any], settings: Mapping[str, Any], file: Path) -> None:
     if (state.get("model") or {}).get("dropout"):
-        raise ModelFileError(f"{file}: dropout={shown(state['model']['dropout'])} draws the pieces at random and is not supported")
+        raise ModelFileError(f"{file}: dropout={quote(state['model']['dropout'])} draws the pieces at random and is not supported")
     setting = settings.get("add_prefix_space")
     for step in _steps(state.get("pre_tokenizer"), "pretokenizers"):
         if step.get("type") == "ByteLevel" and setting not in (None, value := step.get("add_prefix_space", False)):
@@ -165,7 +165,7 @@ def _prefix(value: bool, settings: Mapping[str, Any], default: bool, file: Path)
 
 def _other_prefix(file: Path, value: Any, setting: Any) -> ModelFileError:
     return ModelFileError(
-        f"{file} has add_prefix_space={shown(value)} and tokenizer_config.json {shown(setting)}: set both to the value with which "
+        f"{file} has add_prefix_space={quote(value)} and tokenizer_config.json {quote(setting)}: set both to the value with which "
         "the encoder was trained"
     )
 
@@ -176,12 +176,12 @@ def _check_model(state: Mapping[str, Any], model_type: str, file: Path) -> None:
     _check_type(model, (model_type,), "model", file)
     for key, default in DEFAULTS[model_type].items():
         if model.get(key, default) not in (default, *((0.0,) if key == "dropout" else ())):
-            raise _other_rules(file, f"{key}={shown(model[key])}")
+            raise _other_rules(file, f"{key}={quote(model[key])}")
 
 
 def _check_type(rule: Mapping[str, Any], types: tuple[str, ...], part: str, file: Path) -> None:
     if rule.get("type") not in types:
-        raise _other_rules(file, f"{part} {shown(rule.get('type'))}")
+        raise _other_rules(file, f"{part} {quote(rule.get('type'))}")
 
 
 def _other_rules(file: Path, problem: str) -> ModelFileError:

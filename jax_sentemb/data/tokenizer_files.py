@@ -14,7 +14,7 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers
 from jax_sentemb.data.tokenizer_checks import check_rules, check_size, check_speed, damage
 from jax_sentemb.data.tokenizer_classes import GENERIC, apply_class, class_of
 from jax_sentemb.errors import ModelFileError, plain
-from jax_sentemb.files import check_own, read_json, shown
+from jax_sentemb.files import check_untrusted, quote, read_json
 from jax_sentemb.side_files.reader import check_keys, read_side_file
 
 logger = logging.getLogger("jax_sentemb")
@@ -57,7 +57,7 @@ def read_tokenizer_files(folder: Path, overrides: Mapping[str, Any], lowercase: 
         with damage(file):
             _check_case(state, settings, overrides, file)
     else:
-        check_own(vocabulary)
+        check_untrusted(vocabulary)
         with damage(vocabulary):
             state = json.loads(_from_vocabulary(vocabulary, settings, config is not None, lowercase).to_str())
     with damage(source):
@@ -103,12 +103,12 @@ def _read_settings(folder: Path) -> dict[str, Any]:
     settings = read_side_file(file, "tokenizer_config.json") if file.is_file() else {}
     inputs = settings.get("model_input_names")
     if inputs is not None and not (isinstance(inputs, list) and "attention_mask" in inputs):
-        raise ModelFileError(f"{file}: model_input_names={shown(inputs)} is not supported; it must be a list with attention_mask")
+        raise ModelFileError(f"{file}: model_input_names={quote(inputs)} is not supported; it must be a list with attention_mask")
     specials = read_side_file(older, "special_tokens_map.json") if older.is_file() else {}
     for key, token in specials.items():
         if key in settings and _content(settings[key]) != _content(token) and key.endswith("_token"):
             raise ModelFileError(
-                f"{older}: {key}={shown(_content(token))} differs from that in tokenizer_config.json, {shown(settings[key])}"
+                f"{older}: {key}={quote(_content(token))} differs from that in tokenizer_config.json, {quote(settings[key])}"
             )
     settings = {**specials, **{key: value for key, value in settings.items() if value is not None or key not in specials}}
     if added.is_file() and "added_tokens_decoder" not in settings:
@@ -145,14 +145,14 @@ def _add_tokens(state: dict[str, Any], settings: Mapping[str, Any], folder: Path
     decoder = settings.get("added_tokens_decoder") or {}
     if decoder and tokenizer_class != GENERIC and (lost := known.keys() - {token["content"] for token in decoder.values()}):
         raise ModelFileError(
-            f"{folder}/tokenizer_config.json: added_tokens_decoder lacks the token {shown(min(lost))} of tokenizer.json, and "
+            f"{folder}/tokenizer_config.json: added_tokens_decoder lacks the token {quote(min(lost))} of tokenizer.json, and "
             "transformers 4 and 5 differ on it: add it"
         )
     for number, token in decoder.items():
         entry = _added_token(token, int(number))
         if known.get(entry["content"], entry) != entry:
             raise ModelFileError(
-                f"{folder}/tokenizer_config.json: the added token {shown(entry['content'])} differs from tokenizer.json"
+                f"{folder}/tokenizer_config.json: the added token {quote(entry['content'])} differs from tokenizer.json"
             )
         known[entry["content"]] = entry
     specials = _special_tokens(settings)
@@ -210,7 +210,7 @@ def _check_ids(inner: tokenizers.Tokenizer, state: Mapping[str, Any], file: Path
     for token in state["added_tokens"]:
         number = inner.token_to_id(token["content"])
         if number != token["id"]:
-            raise ModelFileError(f"{file}: the added token {shown(token['content'])} has id {token['id']}, expected {number}")
+            raise ModelFileError(f"{file}: the added token {quote(token['content'])} has id {token['id']}, expected {number}")
 
 
 def _role_names(settings: Mapping[str, Any]) -> dict[str, str]:
@@ -235,7 +235,7 @@ def _from_vocabulary(vocabulary: Path, settings: Mapping[str, Any], is_encoder: 
     if len(set(pieces)) < len(pieces):
         piece, count = Counter(pieces).most_common(1)[0]
         file = plain(str(vocabulary))
-        logger.warning("%s has %s on %d lines: the last one counts, as in transformers", file, shown(piece), count)
+        logger.warning("%s has %s on %d lines: the last one counts, as in transformers", file, quote(piece), count)
     if lower is None:
         lower = lowercase or not any(piece != piece.lower() for piece in pieces if not piece.startswith("["))
         if is_encoder and not lower:

@@ -15,7 +15,7 @@ from jaxtyping import Float
 from jax_sentemb.data.npy import check_npy
 from jax_sentemb.data.unpacking import COMPRESSED, open_unpacked, too_large, unpacked_limit
 from jax_sentemb.errors import ModelFileError
-from jax_sentemb.files import check_regular, shown, user_path
+from jax_sentemb.files import check_regular, quote, user_path
 
 LONGEST = 1 << 20  # bytes of a line; 300 numbers take 3,000
 SUFFIXES = (".txt", ".vec", ".npz")
@@ -128,7 +128,7 @@ def _check_sizes(path: Path, archive: zipfile.ZipFile) -> None:
             try:
                 check_npy(file, entry.file_size)
             except ValueError as error:
-                raise ModelFileError(f"{path}: {shown(entry.filename)}: {error}") from None
+                raise ModelFileError(f"{path}: {quote(entry.filename)}: {error}") from None
 
 
 def _name(path: Path) -> str:

@@ -11,7 +11,7 @@ from jax_sentemb.data.tokenizer import Tokenizer
 from jax_sentemb.distillation.regression import Regression, fit_table, linear_start, project
 from jax_sentemb.distillation.token_table import piece_counts, piece_vectors, special_ids, texts, token_table
 from jax_sentemb.errors import ConfigError, DataError
-from jax_sentemb.files import naming, say, sole_writer, staging
+from jax_sentemb.files import path_in_errors, print_warning, sole_writer, staging
 from jax_sentemb.formats.sentence_transformers import check_replaceable
 from jax_sentemb.formats.static_embedding import StaticTable
 from jax_sentemb.inference.export import export_static
@@ -79,7 +79,7 @@ def distill(
             rows = RowSubset(vectors, sentences.lines)  # lines with text
             table = _trained(table, tokenizer, sentences, rows, settings, progress)
         else:
-            with sole_writer(output), naming(output), staging(output.with_name(f"{output.name[:80]}.vectors")) as folder:
+            with sole_writer(output), path_in_errors(output), staging(output.with_name(f"{output.name[:80]}.vectors")) as folder:
                 targets = _encoded(model, sentences, folder / "vectors.npy", width, progress)
                 table = _trained(table, tokenizer, sentences, targets, settings, progress)
         table[specials] = 0
@@ -97,7 +97,7 @@ def _check_vectors(vectors: Vectors, model: LoadedModel, name: str, sentences: S
             "dimensions; encode this corpus with this model"
         )
     if not vectors.is_marked:
-        say("--vectors has no description: whether it was made from this text and with this model is not known")
+        print_warning("--vectors has no description: whether it was made from this text and with this model is not known")
         return
     recorded, prompts = vectors.sources["prompt"], (model.settings.prompt_text("document"), model.settings.default_prompt or None)
     made_from = {

@@ -23,7 +23,7 @@ from jax_sentemb.data.sentences import Sentences
 from jax_sentemb.data.targets import ConcatenatedVectors, LineVectors
 from jax_sentemb.data.tokens import Subsample, draw
 from jax_sentemb.errors import ConfigError, DataError, ResourceError, Setting
-from jax_sentemb.files import say, sha256, user_path
+from jax_sentemb.files import print_warning, sha256, user_path
 from jax_sentemb.inference.encoder import SentenceEncoder
 from jax_sentemb.provenance import VECTORS, Source, check, fingerprint
 from jax_sentemb.retrieval.sources import RowSubset
@@ -109,10 +109,10 @@ class EncodedLines:
         if len(vectors) != (texts := sentences.report["lines"]):
             raise DataError(
                 Setting("method.teacher", name),
-                f": has {len(vectors)} vectors, data.files has {texts} texts (also counting empty ones); {remedy}",
+                f": has {len(vectors)} vectors, data.files has {texts} texts (with empty texts); {remedy}",
             )
         if not vectors.is_marked:
-            say(f"method.teacher={name} does not say what it was made from: row by row, it is taken for vectors of data.files")
+            print_warning(f"method.teacher={name} does not record its sources: its rows are assumed to be vectors of data.files")
         return cls(vectors, rows=sentences.lines, content="" if vectors.is_marked else sha256(user_path(name)))
 
     def take(self, lines: Int[np.ndarray, " rows"]) -> Float[np.ndarray, "rows width"]:

@@ -11,7 +11,7 @@ from typing import Any
 from jax_sentemb.errors import ConfigError, DataError
 from jax_sentemb.evaluation.catalog import SETS, EvalSet, HubSource, select
 from jax_sentemb.evaluation.downloaded import NAME, damage, write_mark
-from jax_sentemb.files import naming, remove, sole_writer, staging
+from jax_sentemb.files import path_in_errors, remove, sole_writer, staging
 
 
 def fetch(names: str, root: Path) -> list[str]:
@@ -40,7 +40,7 @@ def _write(row: EvalSet, root: Path) -> bool:
     files = LAYOUTS[row.hub.layout](row.hub)
     encoding = "latin-1" if row.hub.layout == "reviews" else "utf-8"
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with sole_writer(folder), naming(folder), staging(folder) as stage:
+    with sole_writer(folder), path_in_errors(folder), staging(folder) as stage:
         for file, lines in files.items():
             (stage / file).write_bytes("".join(f"{line}\n" for line in lines).encode(encoding, errors="replace"))
         write_mark(stage, _sources(row.hub))

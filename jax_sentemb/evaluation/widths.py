@@ -10,7 +10,7 @@ from jax_sentemb.errors import ModelFileError
 from jax_sentemb.evaluation.diagnostics import halves, retrieval
 from jax_sentemb.evaluation.sts import correlate_tasks, task_cosines
 from jax_sentemb.evaluation.sts_data import StsTask
-from jax_sentemb.files import read_json, shown
+from jax_sentemb.files import quote, read_json
 from jax_sentemb.formats.model_dir import MANIFEST
 
 Embed = Callable[[Sequence[str]], Float[np.ndarray, "sentences width"]]
@@ -59,6 +59,6 @@ def trained_widths(directory: Path) -> tuple[int, ...]:
             training = read_json(directory / name).get("training")
             widths = training.get("matryoshka", []) if isinstance(training, Mapping) else []
             if not isinstance(widths, list) or not all(type(width) is int and width > 0 for width in widths):
-                raise ModelFileError(f"{directory / name}: training.matryoshka={shown(widths)} is not a list of whole numbers")
+                raise ModelFileError(f"{directory / name}: training.matryoshka={quote(widths)} is not a list of whole numbers")
             return tuple(widths)
     return ()

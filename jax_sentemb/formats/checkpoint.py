@@ -44,7 +44,7 @@ class Checkpoints:
         workdir: Path,
         sources: Mapping[str, Any],
         keep: int = 2,
-        warn: Warn = lambda step, text: files.say(text),
+        warn: Warn = lambda step, text: files.print_warning(text),
     ) -> None:
         """Open the checkpoints of the run in `workdir`.
 

@@ -8,7 +8,7 @@ from jax_sentemb import __version__
 from jax_sentemb.checks import choice, whole_number
 from jax_sentemb.data.containers import problem_with
 from jax_sentemb.errors import ConfigError, ModelFileError
-from jax_sentemb.files import read_json, shown, user_path
+from jax_sentemb.files import quote, read_json, user_path
 from jax_sentemb.formats.model_dir import read_modules
 from jax_sentemb.side_files.reader import read_side_file
 
@@ -85,9 +85,9 @@ def read_encode_settings(path: str | Path) -> EncodeSettings:
     content = read_side_file(root / FILE, FILE)
     prompts, name = content.get("prompts") or {}, content.get("default_prompt_name")
     if not isinstance(prompts, dict) or not all(isinstance(text, str) for text in prompts.values()):
-        raise ModelFileError(f"{root / FILE}: prompts={shown(prompts)} is not {{name: text}}")
+        raise ModelFileError(f"{root / FILE}: prompts={quote(prompts)} is not {{name: text}}")
     if name is not None and (not isinstance(name, str) or name not in prompts):
-        raise ModelFileError(f"{root / FILE}: the default prompt {shown(name)} is not one of the prompts: {shown(list(prompts))}")
+        raise ModelFileError(f"{root / FILE}: the default prompt {quote(name)} is not one of the prompts: {quote(list(prompts))}")
     similarity, width = content.get("similarity_fn_name") or "cosine", content.get("truncate_dim")
     try:
         check_similarity(similarity)
@@ -98,7 +98,7 @@ def read_encode_settings(path: str | Path) -> EncodeSettings:
     include_prompt = pooling is None or read_json(pooling / "config.json").get("include_prompt", True) is not False
     settings = EncodeSettings(prompts, name, similarity, width, include_prompt)
     if settings.default_prompt and not include_prompt:
-        raise ModelFileError(f"{pooling}/config.json: include_prompt=false is not supported with the default prompt {shown(name)}")
+        raise ModelFileError(f"{pooling}/config.json: include_prompt=false is not supported with the default prompt {quote(name)}")
     return settings
 
 

@@ -14,7 +14,7 @@ from flax.traverse_util import unflatten_dict
 from jax_sentemb.data.tokenizer import Tokenizer
 from jax_sentemb.data.tokenizer_checks import check_rows
 from jax_sentemb.errors import ConfigError, ModelFileError, Setting
-from jax_sentemb.files import read_json, shown, user_path
+from jax_sentemb.files import quote, read_json, user_path
 from jax_sentemb.formats.config_json import parse_config, read_config
 from jax_sentemb.formats.model_dir import check_hashes, read_sentence_config, transformer_folder
 from jax_sentemb.formats.modules import check_layer_mean, read_convolution, read_dense
@@ -125,10 +125,10 @@ def read_max_seq_length(path: str | Path) -> int:
         if length is None:
             continue
         if not isinstance(length, int | float) or isinstance(length, bool) or not 2 <= length < math.inf:
-            raise ModelFileError(f"{source}: {key}={shown(length)} is not a number of tokens")
+            raise ModelFileError(f"{source}: {key}={quote(length)} is not a number of tokens")
         if length > positions and source == file and not FAMILIES[read_config(path).model_type].has_positions:
             raise ModelFileError(
-                f"{source}: {key}={shown(length)} is beyond max_position_embeddings={positions}; raise that in config.json"
+                f"{source}: {key}={quote(length)} is beyond max_position_embeddings={positions}; raise that in config.json"
             )
         return int(min(length, positions))  # transformers writes 1e30 if there is no limit
     return positions
@@ -140,7 +140,7 @@ def tokenizer_overrides(file: Path, sentence_config: Mapping[str, Any]) -> dict[
     for name in ("tokenizer_args", "processor_kwargs"):
         settings = sentence_config.get(name) or {}
         if not isinstance(settings, dict):
-            raise ModelFileError(f"{file}: {name}={shown(settings)} is not an object; write the settings between braces")
+            raise ModelFileError(f"{file}: {name}={quote(settings)} is not an object; write the settings between braces")
         overrides |= settings
     return overrides
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from jax_sentemb import provenance
 from jax_sentemb.errors import ModelFileError
-from jax_sentemb.files import read_limited, replacing, say, sha256
+from jax_sentemb.files import print_warning, read_limited, replacing, sha256
 
 NAME = "manifest.json"
 UNFINISHED = "unfinished"  # a file with the number of the step that is being saved; deleted when the step has its manifest
@@ -93,7 +93,7 @@ def steps(folder: Path, warn: Warn) -> list[int]:
     return sorted(numbers, reverse=True)
 
 
-def newest(folder: Path, warn: Warn = say) -> tuple[int, dict[str, Any]] | None:
+def newest(folder: Path, warn: Warn = print_warning) -> tuple[int, dict[str, Any]] | None:
     """Return the newest valid step and its manifest; None without steps. No file is changed.
 
     Raises:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from jax_sentemb import provenance
 from jax_sentemb.errors import ModelFileError, Setting
-from jax_sentemb.files import inside, read_json, sha256, shown, user_path
+from jax_sentemb.files import join_inside, quote, read_json, sha256, user_path
 from jax_sentemb.formats.tensors import read_shapes
 from jax_sentemb.provenance import EXPORT
 from jax_sentemb.side_files.reader import read_side_file, warn_once
@@ -76,15 +76,15 @@ def read_modules(root: Path) -> list[tuple[str, Path]]:
         name, folder = (module.get("type"), module.get("path")) if isinstance(module, dict) else (None, None)
         if not isinstance(name, str) or not name.startswith("sentence_transformers."):
             raise ModelFileError(
-                f"{file}: type {shown(name)} is not a module of sentence-transformers; code from a model directory is never run"
+                f"{file}: type {quote(name)} is not a module of sentence-transformers; code from a model directory is never run"
             )
-        modules.append((name.rsplit(".", 1)[1], inside(root, folder, file)))
+        modules.append((name.rsplit(".", 1)[1], join_inside(root, folder, file)))
     if not modules:
         raise ModelFileError(f"{file} names no module")
     names = [module["name"] for module in entries if "name" in module]
     if len({*map(str, names)}) < len(names):
         raise ModelFileError(
-            f"{file}: modules {shown(names)}: two have the same name, and sentence-transformers would drop one; rename one of them"
+            f"{file}: modules {quote(names)}: two have the same name, and sentence-transformers would drop one; rename one of them"
         )
     return modules
 
@@ -130,7 +130,7 @@ def read_readout(path: str | Path) -> Readout:
         chosen = [key for key, is_on in settings.items() if key.startswith("pooling_mode_") and is_on]
         mode = OLD_POOLING_KEYS.get(chosen[0], chosen[0]) if len(chosen) == 1 else chosen
     if mode not in OLD_POOLING_KEYS.values():
-        raise ModelFileError(f"{file}: pooling {shown(mode)} is neither cls nor mean")
+        raise ModelFileError(f"{file}: pooling {quote(mode)} is neither cls nor mean")
     check_normalize(modules)
     mean_of_layers = folders.get("WeightedLayerPooling")
     if mean_of_layers is not None and mode != "mean":
@@ -199,7 +199,7 @@ def check_hashes(root: Path) -> None:
     """
     listed = read_manifest(root).get("sha256", {})
     for name, digest in listed.items():
-        file = inside(root, name, root / MANIFEST)
+        file = join_inside(root, name, root / MANIFEST)
         _check_size(file)
         if name != "README.md" and sha256(file) != digest:
             raise ModelFileError(

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from jax_sentemb.errors import ModelFileError
-from jax_sentemb.files import shown, user_path
+from jax_sentemb.files import quote, user_path
 from jax_sentemb.formats.model_dir import read_readout
 from jax_sentemb.formats.tensors import Tensors, check_finite, read_safetensors, weight_files
 from jax_sentemb.models.cnn import Convolution
@@ -50,7 +50,7 @@ def read_convolution(path: str | Path) -> tuple[Convolution, Params] | None:
     strides = settings.get("stride_sizes")
     if not is_valid or strides not in (None, [1] * len(windows)):
         raise ModelFileError(
-            f"{file}: kernel_sizes {shown(windows)}, out_channels {shown(filters)} or stride_sizes {shown(strides)} cannot be used"
+            f"{file}: kernel_sizes {quote(windows)}, out_channels {quote(filters)} or stride_sizes {quote(strides)} cannot be used"
         )
     tensors = module_tensors(readout.cnn)
     params: Params = {}
@@ -120,7 +120,7 @@ def _dense_layer(folder: Path) -> tuple[str, Params]:
     names = {torch_class: name for name, torch_class in ACTIVATION_CLASSES.items()}
     activation = settings.get("activation_function", ACTIVATION_CLASSES["tanh"])
     if not isinstance(activation, str) or activation not in names:
-        raise ModelFileError(f"{file}: activation_function={shown(activation)} is not one of {', '.join(names)}")
+        raise ModelFileError(f"{file}: activation_function={quote(activation)} is not one of {', '.join(names)}")
     tensors = module_tensors(folder)
     check_finite(tensors, folder)
     shape = settings.get("out_features"), settings.get("in_features")
@@ -128,7 +128,7 @@ def _dense_layer(folder: Path) -> tuple[str, Params]:
     fits = set(tensors) == {"linear.weight", *biases} and tensors["linear.weight"].shape == shape
     if not fits or any(tensors[name].shape != shape[:1] for name in biases):
         shapes = {name: list(tensor.shape) for name, tensor in tensors.items()}
-        raise ModelFileError(f"{folder}: tensors {shown(shapes)} do not fit {file.name}, expected {shown(list(shape))}")
+        raise ModelFileError(f"{folder}: tensors {quote(shapes)} do not fit {file.name}, expected {quote(list(shape))}")
     layer: Params = {"kernel": np.ascontiguousarray(tensors["linear.weight"].T)}
     return names[activation], layer | ({"bias": tensors["linear.bias"]} if biases else {})
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jax_sentemb.errors import ModelFileError
-from jax_sentemb.files import read_json, shown, write_json
+from jax_sentemb.files import quote, read_json, write_json
 from jax_sentemb.formats import manifest
 from jax_sentemb.formats.encode_settings import DEFAULTS, EncodeSettings
 from jax_sentemb.formats.model_dir import read_manifest
@@ -55,14 +55,14 @@ def read_metadata(workdir: Path) -> dict[str, Any]:
         raise ModelFileError(f"{file} is damaged: it has no {missing[0]}")
     encoder = metadata["encoder"]
     if not isinstance(encoder, dict):
-        raise ModelFileError(f"{file} is damaged: encoder={shown(encoder)}")
+        raise ModelFileError(f"{file} is damaged: encoder={quote(encoder)}")
     if not is_words(metadata):
         config = config_of_fields(encoder, file)
         positions, length = config.max_position_embeddings - config.position_offset, metadata["max_seq_length"]
         if not isinstance(length, int) or not 2 <= length <= positions:
-            raise ModelFileError(f"{file} is damaged: max_seq_length={shown(length)} is not between 2 and {positions}")
+            raise ModelFileError(f"{file} is damaged: max_seq_length={quote(length)} is not between 2 and {positions}")
         if unknown := encoder.keys() - {field.name for field in dataclasses.fields(config)}:
-            raise ModelFileError(f"{file} is damaged: encoder has the unknown entry {shown(min(unknown))}")
+            raise ModelFileError(f"{file} is damaged: encoder has the unknown entry {quote(min(unknown))}")
     return metadata
 
 
@@ -140,7 +140,7 @@ def read_run_tokenizer(workdir: Path, metadata: dict[str, Any]) -> "Tokenizer | 
     if tokenizer.fingerprint != metadata["tokenizer"]:
         raise ModelFileError(
             f"{folder} is not the tokenizer with which the run was trained: its SHA-256 is {tokenizer.fingerprint[:12]}, that in "
-            f"model.json is {shown(metadata['tokenizer'])}"
+            f"model.json is {quote(metadata['tokenizer'])}"
         )
     return tokenizer
 

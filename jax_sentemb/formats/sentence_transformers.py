@@ -17,7 +17,7 @@ from safetensors.numpy import save
 from jax_sentemb.data.tokenizer import Tokenizer
 from jax_sentemb.data.tokenizer_checks import check_rows
 from jax_sentemb.errors import ConfigError, ResourceError
-from jax_sentemb.files import is_full, naming, remove, sole_writer, staging, write_json
+from jax_sentemb.files import is_full, path_in_errors, remove, sole_writer, staging, write_json
 from jax_sentemb.formats.config_json import config_json
 from jax_sentemb.formats.encode_settings import DEFAULTS, FILE, EncodeSettings
 from jax_sentemb.formats.model_card import Card, describe_modules, render
@@ -213,7 +213,7 @@ def staged(directory: Path) -> Iterator[Path]:
     previous = directory.parent / f".{directory.name[:60]}.previous"  # characters; a name has at most 255 bytes
     try:
         check_replaceable(directory)
-        with naming(directory), sole_writer(directory):
+        with path_in_errors(directory), sole_writer(directory):
             if previous.is_dir() and not previous.is_symlink() and not directory.exists():  # killed between the two renames
                 previous.rename(directory)
             with staging(directory) as stage:

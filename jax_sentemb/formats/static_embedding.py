@@ -17,7 +17,7 @@ from safetensors.numpy import save
 from jax_sentemb.data.tokenizer import Tokenizer
 from jax_sentemb.data.tokenizer_checks import check_rows
 from jax_sentemb.errors import ModelFileError
-from jax_sentemb.files import inside, read_json, shown, write_json, write_text
+from jax_sentemb.files import join_inside, quote, read_json, write_json, write_text
 from jax_sentemb.formats.encode_settings import DEFAULTS, FILE, EncodeSettings, read_encode_settings
 from jax_sentemb.formats.model_dir import check_hashes, check_normalize, read_modules
 from jax_sentemb.formats.tensors import check_finite, read_safetensors
@@ -89,7 +89,7 @@ def read_static(directory: Path) -> StaticTable:
     else:
         config = read_side_file(directory / "config.json", "model2vec")
         normalize, max_length = bool(config.get("normalize")), config.get("max_length", MODEL2VEC_LENGTH)
-    vectors = _vectors(inside(folder, "model.safetensors", directory))
+    vectors = _vectors(join_inside(folder, "model.safetensors", directory))
     tokenizer, tokenizer_length = Tokenizer.load_pieces(folder)
     check_rows(tokenizer.vocab_size, len(vectors), folder)
     return StaticTable(vectors, tokenizer, normalize, tokenizer_length or max_length, read_encode_settings(directory))
@@ -102,7 +102,7 @@ def _vectors(file: Path) -> Float[np.ndarray, "pieces width"]:
     vectors = tensors.get(WEIGHT, tensors.get("embeddings"))
     if vectors is None or vectors.ndim != 2 or not vectors.size:
         shapes = {name: list(tensor.shape) for name, tensor in tensors.items()}
-        raise ModelFileError(f"{file}: expected a matrix {WEIGHT} or embeddings, got {shown(shapes)}")
+        raise ModelFileError(f"{file}: expected a matrix {WEIGHT} or embeddings, got {quote(shapes)}")
     if WEIGHT in tensors:
         return vectors
     mapping, weights = tensors.get("mapping", np.arange(len(vectors))), tensors.get("weights")

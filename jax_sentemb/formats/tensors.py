@@ -14,7 +14,7 @@ from jaxtyping import Shaped
 from safetensors import SafetensorError, safe_open
 
 from jax_sentemb.errors import ModelFileError
-from jax_sentemb.files import check_own, inside, read_json, shown
+from jax_sentemb.files import check_untrusted, join_inside, quote, read_json
 from jax_sentemb.types import Params
 
 Tensors = dict[str, Shaped[np.ndarray, "..."]]  # by their names in a file
@@ -57,7 +57,7 @@ def weight_files(folder: Path) -> list[Path]:
         names = read_json(index).get("weight_map")
         if not isinstance(names, dict) or not names:
             raise ModelFileError(f"{index} has no weight_map")
-        return [inside(folder, name, index) for name in dict.fromkeys(map(str, names.values()))]
+        return [join_inside(folder, name, index) for name in dict.fromkeys(map(str, names.values()))]
     pickles = [file.name for file in sorted(folder.iterdir()) if file.suffix in (".bin", ".pt", ".pth", ".ckpt")]
     if pickles:
         raise ModelFileError(
@@ -74,7 +74,7 @@ def read_shapes(file: Path) -> Shapes:
         ModelFileError: The file is damaged, its size is not that of its tensors, or they do not fit into memory.
     """
     try:
-        check_own(file)
+        check_untrusted(file)
         size = file.stat().st_size
         with file.open("rb") as stream:
             length = int.from_bytes(stream.read(8), "little")
@@ -107,7 +107,7 @@ def _shape(entry: dict[str, Any]) -> tuple[int, ...]:
     """Return the shape in an entry of a header; raise ValueError unless it is a list of non-negative integers."""
     shape = entry["shape"]
     if not all(type(length) is int and length >= 0 for length in shape):
-        raise ValueError(f"shape {shown(shape)}")
+        raise ValueError(f"shape {quote(shape)}")
     return tuple(shape)
 
 

@@ -24,7 +24,7 @@ from jax_sentemb.data.tokenizer_checks import check_rows
 from jax_sentemb.data.word_tokenizer import WordTokenizer, count_words
 from jax_sentemb.data.word_vectors import read_word_vectors
 from jax_sentemb.errors import ConfigError, ModelFileError
-from jax_sentemb.files import inside, read_json, shown, write_json
+from jax_sentemb.files import join_inside, quote, read_json, write_json
 from jax_sentemb.formats.encode_settings import DEFAULTS, FILE, EncodeSettings
 from jax_sentemb.formats.model_dir import check_hashes
 from jax_sentemb.formats.sentence_transformers import pooling_config
@@ -249,8 +249,8 @@ def _check_vectors_file(recorded: Any, file: Path) -> None:
         raise ConfigError(f"--vectors {file}: no such file")
     if (digest := file_digest(file)) != recorded["sha256"]:
         raise ConfigError(
-            f"--vectors {file.name} (SHA-256 {digest[:12]}): this model was trained with {shown(recorded['name'])} (SHA-256 "
-            f"{shown(recorded['sha256'])[1:13]}); give that file"
+            f"--vectors {file.name} (SHA-256 {digest[:12]}): this model was trained with {quote(recorded['name'])} (SHA-256 "
+            f"{quote(recorded['sha256'])[1:13]}); give that file"
         )
 
 
@@ -283,7 +283,7 @@ def read_files(directory: str | Path) -> tuple[dict[str, Any], Params, WordToken
     if vectors.shape != (words.vocab_size, words.hidden_size):
         raise ModelFileError(
             f"{directory}: {VECTORS} has shape {list(vectors.shape)}, expected "
-            f"[{shown(words.vocab_size)}, {shown(words.hidden_size)}] from model.json"
+            f"[{quote(words.vocab_size)}, {quote(words.hidden_size)}] from model.json"
         )
     _check_parts(method, words, parts, file)
     tokenizer = WordTokenizer.load(directory)
@@ -294,7 +294,7 @@ def read_files(directory: str | Path) -> tuple[dict[str, Any], Params, WordToken
 def word_weight_files(directory: Path, method: WordMethod) -> list[Path]:
     """Return the weight files of a model on word vectors."""
     folders = dict.fromkeys(("", *(_tensor_location(method, name)[0] for name in method.embedding_params)))
-    return [inside(directory, folder, directory / "model.json") / "model.safetensors" for folder in folders]
+    return [join_inside(directory, folder, directory / "model.json") / "model.safetensors" for folder in folders]
 
 
 def _check_parts(method: WordMethod, words: WordsConfig, parts: Params, where: Path) -> None:

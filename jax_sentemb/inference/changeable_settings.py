@@ -7,7 +7,7 @@ from jaxtyping import Float, Shaped
 
 from jax_sentemb.checks import text
 from jax_sentemb.errors import ConfigError
-from jax_sentemb.files import shown
+from jax_sentemb.files import quote
 from jax_sentemb.formats.encode_settings import EncodeSettings, check_similarity, check_truncate_dim
 from jax_sentemb.inference import similarity
 from jax_sentemb.types import Array
@@ -117,7 +117,7 @@ class ChangeableSettings:
 def _check_prompts(prompts: Any) -> None:
     """Raise ConfigError unless prompts are a dictionary of texts by names."""
     if not isinstance(prompts, dict):
-        raise ConfigError(f"prompts={shown(prompts)}: must be a dictionary of texts")
+        raise ConfigError(f"prompts={quote(prompts)}: must be a dictionary of texts")
     for name, prompt in prompts.items():
         text("a name of prompts", name)  # JSON makes text of other keys
-        text(f"prompts[{shown(name)}]", prompt)
+        text(f"prompts[{quote(name)}]", prompt)

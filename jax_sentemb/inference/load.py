@@ -20,7 +20,7 @@ from jax_sentemb.data.tokenizer import Tokenizer
 from jax_sentemb.data.word_tokenizer import WordTokenizer
 from jax_sentemb.data.word_vectors import is_word_vectors
 from jax_sentemb.errors import ConfigError, ModelFileError
-from jax_sentemb.files import read_json, sha256, shown, user_path
+from jax_sentemb.files import quote, read_json, sha256, user_path
 from jax_sentemb.formats.encode_settings import DEFAULTS, EncodeSettings, read_encode_settings
 from jax_sentemb.formats.huggingface import read_max_seq_length, read_parts, read_tokenizer, resolve
 from jax_sentemb.formats.model_dir import read_modules, read_readout, transformer_folder
@@ -258,7 +258,7 @@ def _read_bert(folder: Path) -> _Stored:
     one_score = (
         has_pair_head(params) and len(params["classifier"]["bias"]) == 1
     )  # a head with more outputs may classify single sentences
-    if one_score and isinstance(architectures, list) and any("ForSequenceClassification" in shown(name) for name in architectures):
+    if one_score and isinstance(architectures, list) and any("ForSequenceClassification" in quote(name) for name in architectures):
         raise ModelFileError(f"{folder} is a cross-encoder: it scores pairs of sentences and does not embed sentences")
     readout, convolution, dense = read_readout(folder), read_convolution(folder), read_dense(folder)
     description = {

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from jax_sentemb.errors import ModelFileError
-from jax_sentemb.files import check_regular, fingerprint, read_limited, say
+from jax_sentemb.files import check_regular, fingerprint, print_warning, read_limited
 from jax_sentemb.provenance import KEY, RUN, check, difference
 from jax_sentemb.reporting.plot_data import read_metrics
 
@@ -74,7 +74,7 @@ def read_run(workdir: Path) -> Run:
     check(workdir / "run.json", about, RUN)
     run = {"run": about[KEY]["sources"].get("run")}
     if settings and about.get("settings_sha256") != fingerprint(settings):
-        say(f"{workdir / 'config.json'} has the settings of another run; it is left out of the report")
+        print_warning(f"{workdir / 'config.json'} has the settings of another run; it is left out of the report")
         settings = {}
     model, scores = (_of_run(workdir / name, run) for name in ("model.json", "scores.json"))
     samples = {when: content for when in ("start", "end") if (content := _of_run(workdir / "samples" / f"{when}.json", run))}
@@ -87,7 +87,7 @@ def _of_run(file: Path, run: Mapping[str, Any]) -> dict[str, Any]:
     if content:
         check(file, content, RUN)
     if content and (problem := difference(content, RUN, run)):
-        say(f"{file} {problem}; it is left out of the report")
+        print_warning(f"{file} {problem}; it is left out of the report")
         return {}
     return content
 

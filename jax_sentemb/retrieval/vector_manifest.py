@@ -16,7 +16,7 @@ from jaxtyping import Real
 
 from jax_sentemb.data.npy import check_npy
 from jax_sentemb.errors import DataError, ModelFileError
-from jax_sentemb.files import fingerprint, inside, read_limited, sha256, shown, write_json
+from jax_sentemb.files import fingerprint, join_inside, quote, read_limited, sha256, write_json
 from jax_sentemb.provenance import KEY, VECTORS, check, difference, is_marked, mark
 from jax_sentemb.retrieval.quantize import PRECISIONS
 from jax_sentemb.retrieval.vector_records import records_file
@@ -183,11 +183,11 @@ def _check_manifest(file: Path, manifest: dict[str, Any]) -> None:
             value[name]
     for name, type_ in (("complete", bool), ("truncated", int)):  # the SHA-256 does not cover these two
         if type(manifest[name]) is not type_ or manifest[name] < 0:
-            raise TypeError(f"{name} {shown(manifest[name])}")
+            raise TypeError(f"{name} {quote(manifest[name])}")
     if not isinstance(manifest["shards"], list):
-        raise TypeError(f"shards {shown(manifest['shards'])}")
+        raise TypeError(f"shards {quote(manifest['shards'])}")
     for shard in manifest["shards"]:
-        inside(file.parent, shard["file"], file)
+        join_inside(file.parent, shard["file"], file)
         if not (isinstance(shard["rows"] + shard["bytes"] + shard["truncated"], int) and isinstance(shard["sha256"], str)):
             raise ValueError("the description of a shard is malformed")
         if (records := shard["records"]) is not None and not (
@@ -198,11 +198,11 @@ def _check_manifest(file: Path, manifest: dict[str, Any]) -> None:
         raise ValueError("only some of the shards have records")
     for value, name in ((manifest, "rows"), (manifest, "width"), (sources, "truncate_dim"), (sources, "max_seq_length")):
         if not isinstance(value[name], int | None):
-            raise TypeError(f"{name} {shown(value[name])}")
+            raise TypeError(f"{name} {quote(value[name])}")
     if not isinstance(sources["prompt"], str | None):
-        raise TypeError(f"prompt {shown(sources['prompt'])}")
+        raise TypeError(f"prompt {quote(sources['prompt'])}")
     if not isinstance(sources["precision"], str) or sources["precision"] not in PRECISIONS:
-        raise ValueError(f"precision {shown(sources['precision'])}")
+        raise ValueError(f"precision {quote(sources['precision'])}")
     if manifest["ranges"] is not None:
         ranges = np.array(manifest["ranges"], np.float64)
         if ranges.shape != (2, manifest["width"]) or not (np.abs(ranges) <= np.finfo(np.float32).max).all():

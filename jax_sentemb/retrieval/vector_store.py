@@ -18,7 +18,7 @@ from jax_sentemb.checks import flag, limits_of, row_numbers, whole_number
 from jax_sentemb.data.records import Record
 from jax_sentemb.data.tokenizer import Lines
 from jax_sentemb.errors import BusyError, ConfigError, DataError
-from jax_sentemb.files import PARTIAL, say, sha256, shown, sole_writer, user_path
+from jax_sentemb.files import PARTIAL, print_warning, quote, sha256, sole_writer, user_path
 from jax_sentemb.provenance import KEY, VECTORS, Source, check
 from jax_sentemb.retrieval.quantize import quantize, ranges_of, restore
 from jax_sentemb.retrieval.vector_files import TextRows, new_file
@@ -190,7 +190,7 @@ def _open_manifest(directory: Path, metadata: dict[str, Any], rows: int, part: P
         if part.total > 1 and "part" not in manifest and not manifest["complete"]:
             raise ConfigError(f"--output {directory} was started without --part: leave --part out, or give another directory")
         if manifest["rows"] != _total_rows(manifest, rows, part):
-            raise damage_error(file, f"rows={shown(manifest['rows'])}, but the corpus has {rows}")
+            raise damage_error(file, f"rows={quote(manifest['rows'])}, but the corpus has {rows}")
         return manifest
     manifest = {**metadata, "rows": rows, "width": None, "ranges": None, "shards": []}
     if part.total > 1:
@@ -217,7 +217,7 @@ def _is_missing(directory: Path, manifest: dict[str, Any], number: int, rows: in
     is_expected = (entries[0]["file"], entries[0]["rows"]) == (name, rows)
     problem = find_shard_damage(directory / name, entries[0], list_name) if is_expected else f"{list_name} is wrong"
     if problem:
-        say(f"{directory / name}: {problem}; it is encoded again")
+        print_warning(f"{directory / name}: {problem}; it is encoded again")
     return bool(problem)
 
 
@@ -265,7 +265,7 @@ class Vectors:
             if not is_complete(self.manifest, is_single):
                 raise DataError(f"{path} is not complete: run the same encode command again")
             if (file_format := sources_of(self.manifest)["format"]) != "npy":
-                raise DataError(f"{path} contains {shown(file_format)} files; only .npy files can be searched")
+                raise DataError(f"{path} contains {quote(file_format)} files; only .npy files can be searched")
             shards = self.manifest["shards"]
             files = [path] if is_single else [path / shard["file"] for shard in shards]
         self.is_marked = KEY in self.manifest  # otherwise neither corpus nor model is known

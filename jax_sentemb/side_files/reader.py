@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from jax_sentemb.errors import ModelFileError, plain
-from jax_sentemb.files import check_regular, read_json, shown
+from jax_sentemb.files import check_regular, quote, read_json
 from jax_sentemb.side_files.config_keys import Refusal
 from jax_sentemb.side_files.keys import KEYS, REFUSED_FILES, UNREAD_FILES, Keys
 
@@ -32,7 +32,7 @@ def check_keys(content: Any, kind: str, file: Path) -> None:
         if (refusal := keys.refusal(name)) is not None:
             _check_value(name, value, refusal, file)
         elif not keys.knows(name):
-            warn_once(file, name, f"{file}: the key {shown(name)} is not known to this version and was ignored")
+            warn_once(file, name, f"{file}: the key {quote(name)} is not known to this version and was ignored")
 
 
 def check_links(folder: Path) -> None:
@@ -65,7 +65,7 @@ def _check_value(name: str, value: Any, refusal: Refusal, file: Path) -> None:
         return
     allowed = " or ".join(map(repr, refusal.allowed))
     remedy = f"only {allowed} is supported" if refusal.allowed else "remove it if the model does not need it"
-    raise ModelFileError(f"{file}: {name}={shown(value)} is not supported ({refusal.reason}); {remedy}")
+    raise ModelFileError(f"{file}: {name}={quote(value)} is not supported ({refusal.reason}); {remedy}")
 
 
 def _entries(content: Any, keys: Keys, prefix: str = "") -> Iterator[tuple[str, Any]]:

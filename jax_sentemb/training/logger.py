@@ -15,7 +15,7 @@ from tqdm import tqdm
 
 from jax_sentemb.config import Train
 from jax_sentemb.errors import ConfigError, ResourceError, Setting, plain
-from jax_sentemb.files import is_full, naming, open_in_place, replacing, write_all, write_text
+from jax_sentemb.files import is_full, open_in_place, path_in_errors, replacing, write_all, write_text
 from jax_sentemb.public_text import without_folders
 from jax_sentemb.system.streams import lasting, print_line
 from jax_sentemb.system.terminal import bar, in_notebook
@@ -73,7 +73,7 @@ class Log:
         text, self._unwritten = self._unwritten + line, ""
         descriptor, size = None, 0
         try:
-            with naming(self.path):
+            with path_in_errors(self.path):
                 descriptor = open_in_place(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
                 size = os.fstat(descriptor).st_size
                 write_all(descriptor, text.encode())

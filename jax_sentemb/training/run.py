@@ -14,7 +14,7 @@ from filelock import FileLock, Timeout
 
 from jax_sentemb.config import Config
 from jax_sentemb.errors import PREEMPTED, BusyError, ConfigError, NumericsError, Setting
-from jax_sentemb.files import naming, open_in_place, user_path, write_all
+from jax_sentemb.files import open_in_place, path_in_errors, user_path, write_all
 from jax_sentemb.formats.checkpoint import check_path
 from jax_sentemb.formats.run_dir import find_export
 from jax_sentemb.parallel import is_main_process
@@ -118,7 +118,7 @@ def _lock(workdir: Path) -> Iterator[None]:
         if holder:
             print_line(f"note: {holder} held {path} but no longer runs; continuing", "stderr")
         own_facts = {"host": platform.node(), "pid": os.getpid(), "since": time.strftime("%Y-%m-%d %H:%M:%S %z")}
-        with naming(path):
+        with path_in_errors(path):
             _write_holder(path, json.dumps(own_facts) + "\n")
         yield
     finally:

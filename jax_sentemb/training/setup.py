@@ -244,7 +244,7 @@ def _evaluation_sets(options: Evaluation, data: Data, method: Method) -> Evaluat
         tested = split(data)
         tasks[tested.test.name] = tested.test
         for warning in tested.warnings if is_main_process() else ():
-            files.say(warning)
+            files.print_warning(warning)
         left_out = [f"{tested.test.name}, {topic} (too few pairs or one gold score)" for topic in tested.left_out]
         missing = [*missing, *left_out]
     final = None

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from jax_sentemb import provenance
 from jax_sentemb.config import Config, check, swept
 from jax_sentemb.errors import ConfigError, DataError, Setting, UserError, plain
-from jax_sentemb.files import read_limited, say, write_json
+from jax_sentemb.files import print_warning, read_limited, write_json
 from jax_sentemb.parallel import is_main_process
 from jax_sentemb.provenance import KEY, SWEEP
 from jax_sentemb.public_text import public_value, without_folders
@@ -277,7 +277,7 @@ def _kept_rows(
     kept_rows = []
     for row in other_rows:
         if name := replaced_inputs(row, current):
-            say(f"{workdir / 'sweep.json'}: run {row['folder']} was made before {name} was replaced: it is left out")
+            print_warning(f"{workdir / 'sweep.json'}: run {row['folder']} was made before {name} was replaced: it is left out")
         else:
             kept_rows.append(row)
     return kept_rows
