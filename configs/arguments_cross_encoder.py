@@ -11,8 +11,8 @@ Published (BERT-base, AFS; Pearson, Spearman): 77.20 and 74.84 (ten folds), 58.4
 """
 
 from jax_sentemb.config import Config
-from jax_sentemb.families import arguments
 from jax_sentemb.methods.cross_encoder import CrossEncoder
+from jax_sentemb.paper_configs import arguments
 
 
 def get_config(size: str = "") -> Config:

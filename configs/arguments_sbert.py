@@ -11,8 +11,8 @@ Published (BERT-base, AFS; Pearson, Spearman): 76.57 and 74.13 (ten folds), 52.3
 """
 
 from jax_sentemb.config import Config
-from jax_sentemb.families import arguments
 from jax_sentemb.methods.sbert import SBERT
+from jax_sentemb.paper_configs import arguments
 
 
 def get_config(size: str = "") -> Config:

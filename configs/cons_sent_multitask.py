@@ -7,7 +7,7 @@ Published (15 million news sentences, ten transfer tasks): average 84.4. Score t
 """
 
 from jax_sentemb.config import Config
-from jax_sentemb.families import cons_sent
+from jax_sentemb.paper_configs import cons_sent
 
 
 def get_config(size: str = "") -> Config:

@@ -9,8 +9,8 @@ The rates and the six epochs on NLI are for a small BERT (4 layers of 256), whic
 """
 
 from jax_sentemb.config import Config, sized
-from jax_sentemb.families import labelled_pairs, stsb
 from jax_sentemb.methods.cross_encoder import CrossEncoder
+from jax_sentemb.paper_configs import labelled_pairs, stsb
 
 
 def get_config(size: str = "") -> Config:

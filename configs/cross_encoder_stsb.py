@@ -8,8 +8,8 @@ Published (BERT-base, ten seeds): STS-B test 84.30 +- 0.76.
 """
 
 from jax_sentemb.config import Config, sized
-from jax_sentemb.families import stsb
 from jax_sentemb.methods.cross_encoder import CrossEncoder
+from jax_sentemb.paper_configs import stsb
 
 
 def get_config(size: str = "") -> Config:

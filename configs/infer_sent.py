@@ -7,8 +7,8 @@ data.files: tables with the columns sentence1, sentence2 and label. Published: a
 """
 
 from jax_sentemb.config import Config, sized
-from jax_sentemb.families import recurrent
 from jax_sentemb.methods.infer_sent import InferSent
+from jax_sentemb.paper_configs import recurrent
 
 
 def get_config(size: str = "") -> Config:

@@ -9,7 +9,7 @@ Published (BERT-base, all sentences of SNLI and MultiNLI, Spearman): STS average
 """
 
 from jax_sentemb.config import Config, Data, sized
-from jax_sentemb.families import is_bert
+from jax_sentemb.paper_configs import is_bert
 
 
 def get_config(size: str = "") -> Config:

@@ -9,7 +9,7 @@ Published (BERT-base, AFS, mean over topics): Pearson 49.14, Spearman 45.25.
 """
 
 from jax_sentemb.config import Config, Data, sized
-from jax_sentemb.families import is_bert
+from jax_sentemb.paper_configs import is_bert
 
 
 def get_config(size: str = "") -> Config:

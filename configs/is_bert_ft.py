@@ -8,9 +8,9 @@ The paper gives no schedule; this is that of SBERT on STS-B. Published (BERT-bas
 """
 
 from jax_sentemb.config import Config, sized
-from jax_sentemb.families import stsb
 from jax_sentemb.methods.sbert import SBERT
 from jax_sentemb.models.cnn import Convolution
+from jax_sentemb.paper_configs import stsb
 
 
 def get_config(size: str = "") -> Config:

@@ -9,7 +9,7 @@ Published (BERT-base, accuracy): MR 81.09, CR 87.18, SUBJ 94.96, MPQA 88.75, SST
 """
 
 from jax_sentemb.config import Config, Data, sized
-from jax_sentemb.families import is_bert
+from jax_sentemb.paper_configs import is_bert
 
 
 def get_config(size: str = "") -> Config:

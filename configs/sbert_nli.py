@@ -8,8 +8,8 @@ Published (BERT-base, SNLI and MultiNLI, Spearman): STS average 74.89.
 """
 
 from jax_sentemb.config import Config, sized
-from jax_sentemb.families import labelled_pairs
 from jax_sentemb.methods.sbert import SBERT
+from jax_sentemb.paper_configs import labelled_pairs
 
 
 def get_config(size: str = "") -> Config:

@@ -10,7 +10,7 @@ from jax_sentemb.config import Config, Data, check
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.methods import Method
 from jax_sentemb.methods.attention_mi import AttentionMI
-from jax_sentemb.methods.base import Learned
+from jax_sentemb.methods.base import InitialState
 from jax_sentemb.models.bert import Bert, BertConfig
 from jax_sentemb.types import TrainState
 
@@ -23,7 +23,7 @@ class Least(Method):
     ami: AttentionMI | None = None
 
     def init(self, encoder, loaded, key):
-        return Learned({"encoder": loaded["encoder"]})
+        return InitialState({"encoder": loaded["encoder"]})
 
     def encode(self, encoder, params, state, batch, seeds):
         return self.embed(encoder, params, batch.rows)
@@ -36,7 +36,7 @@ def test_defaults_describe_a_method_with_one_encoder():
     method, params, state = Least(), {"encoder": {"kernel": np.ones(1)}}, TrainState({}, None, None, None, None, None)
     assert method.encoders(params) == {"": params}
     assert method.post_update(state, None) is state
-    assert (method.embedding_params, method.shares, method.convolution) == ((), {}, None)
+    assert (method.embedding_params, method.step_shares, method.convolution) == ((), {}, None)
     assert (method.is_cross_encoder, method.reads_packed) == (False, False)
     assert list(Least.__dataclass_fields__) == ["pooling", "ami"]  # members of the base class are not hyper-parameters
 

@@ -315,7 +315,7 @@ def test_each_encoder_and_classifier_is_trained_as_if_by_its_own_optimiser(token
     sizes = {"k": K, "hidden": 3, "classifier_width": 4}
     method, mesh = ConsSent(task="MT", **sizes), make_mesh(8, jax.devices()[:1])
     options = settings.Optimizer(learning_rate=0.05, adam_beta2=0.99, max_grad_norm=0.02, weight_decay=0.1)
-    optimizer = make_optimizer(options, steps, 1, method.shares)
+    optimizer = make_optimizer(options, steps, 1, method.step_shares)
     state = create_state(method, encoder, optimizer, frozen, 0, mesh)
     expected = {part: jax.tree.map(np.array, leaves) for part, leaves in state.params.items()}
     parts = {part: jax.tree.map(lambda _, part=part: Adam(every[part], steps), expected[part]) for part in every}

@@ -83,7 +83,9 @@ class Tiny:
         self.material = prepare(self.config, folder)
         self.encoder = make_encoder(self.material.encoder_config, jnp.float32, getattr(self.config.encoder, "dropout", 0.0))
         keep = optax.trace(0.0)  # passes gradients on, and keeps them where a test can look at them
-        self.optimizer = optax.chain(keep, optimizer.make_optimizer(self.config.optimizer, STEPS, 1, self.config.method.shares))
+        self.optimizer = optax.chain(
+            keep, optimizer.make_optimizer(self.config.optimizer, STEPS, 1, self.config.method.step_shares)
+        )
         self.states, self.steps = {}, {}
 
     def state(self, devices=1):
@@ -157,7 +159,7 @@ def tiny(request, tmp_path_factory):
 
 def test_every_parameter_moves_and_stays_finite(tiny):
     before = jax.device_get(tiny.state().params)
-    shares = tiny.config.method.shares  # of steps, in which parts of the parameters are trained
+    shares = tiny.config.method.step_shares  # of steps, in which parts of the parameters are trained
     state, losses = tiny.run(tiny.state(), 0, max([3, *(share.denominator for share in shares.values())]))
     after = jax.device_get(state.params)
     assert np.isfinite(losses).all()

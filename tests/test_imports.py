@@ -15,7 +15,7 @@ FLOORS = (  # a folder or module imports its own folder and what stands below; r
     {"planning"},
     {"training"},
     {"reporting"},
-    {"evaluation", "recipes", "families", "distillation"},
+    {"evaluation", "recipes", "paper_configs", "distillation"},
     {"config", "inference"},
     {"formats"},
     {"methods", "retrieval"},

@@ -34,6 +34,7 @@ TESTED_IN = {
         "models/families/mpnet models/families/roberta models/families/table models/families/weights"
     ),
     "test_huggingface.py": "formats/tensors formats/weight_table",
+    "test_recipes.py": "paper_configs",
     "test_losses.py": ("losses/arrays losses/context losses/contrastive losses/information losses/similarities losses/words"),
     "test_anchor.py": "methods/wrapped",
     "test_matryoshka.py": "evaluation/widths",
@@ -57,6 +58,7 @@ TESTED_IN = {
     "test_word_model.py": "evaluation/model_spec inference/build inference/views",
 }
 OF_THE_WHOLE = {
+    "test_families.py": "all families of architectures",
     "test_side_files.py": "the files beside the weights",
     "test_study_baselines.py": "experiments/baselines.py",
     "test_study_commands.py": "commands in the READMEs of experiments/",

@@ -12,7 +12,7 @@ import pytest
 from jax_sentemb import config as settings
 from jax_sentemb.formats.weight_table import to_torch
 from jax_sentemb.methods.attention_mi import AttentionMI
-from jax_sentemb.methods.base import Learned, Method
+from jax_sentemb.methods.base import InitialState, Method
 from jax_sentemb.methods.cons_sent import ConsSent
 from jax_sentemb.methods.contrastive_tension import ContrastiveTension
 from jax_sentemb.methods.is_bert import ISBERT
@@ -44,7 +44,7 @@ class OneNumber(Method):
         pass
 
     def init(self, encoder, loaded, key):
-        return Learned({"w": jnp.array([2.0])}, {"w": jnp.zeros(1)})
+        return InitialState({"w": jnp.array([2.0])}, {"w": jnp.zeros(1)})
 
     def encode(self, encoder, params, state, batch, seeds):
         return Encoded(params["w"] * jnp.ones(4) + 0.0 * seeds)

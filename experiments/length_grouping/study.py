@@ -14,7 +14,6 @@ from pathlib import Path
 
 from jax_sentemb.config import Config, Data, Evaluation, Optimizer, Train, Variant
 from jax_sentemb.errors import ConfigError
-from jax_sentemb.families import recurrent
 from jax_sentemb.methods.attention_mi import AttentionMI
 from jax_sentemb.methods.base import Method
 from jax_sentemb.methods.cons_sent import ConsSent
@@ -23,6 +22,7 @@ from jax_sentemb.methods.is_bert import ISBERT
 from jax_sentemb.methods.mirror_bert import MirrorBERT
 from jax_sentemb.methods.simcse import Momentum, SimCSE
 from jax_sentemb.models.cnn import Convolution
+from jax_sentemb.paper_configs import recurrent
 from jax_sentemb.recipes import read_config
 
 SEEDS = "data.subset_seed,train.seed=0..4"

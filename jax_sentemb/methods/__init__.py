@@ -1,5 +1,5 @@
 """Methods, one in each file, and their base class."""
 
-from jax_sentemb.methods.base import Learned, Method
+from jax_sentemb.methods.base import InitialState, Method
 
-__all__ = ["Learned", "Method"]
+__all__ = ["InitialState", "Method"]

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Float, Key
 
 from jax_sentemb.losses import paired_cosine
-from jax_sentemb.methods.base import Encoded, Learned, Method, Objective, Seeds
+from jax_sentemb.methods.base import Encoded, InitialState, Method, Objective, Seeds
 from jax_sentemb.methods.wrapped import Wrapped
 from jax_sentemb.models.encoder import TokenEncoder
 from jax_sentemb.types import Array, Batch, Params, TrainState
@@ -32,7 +32,7 @@ class Anchored(Wrapped):
     The start's weights are the part "anchor" of the parameters, which has no gradient.
     """
 
-    def init(self, encoder: TokenEncoder, loaded: Params, key: Key[Array, ""]) -> Learned:
+    def init(self, encoder: TokenEncoder, loaded: Params, key: Key[Array, ""]) -> InitialState:
         """Return the state of the inner method, with a copy of the first weights: a step donates its state, leaf by leaf."""
         learned = self.inner.init(encoder, loaded, key)
         start = {name: jax.tree.map(jnp.copy, learned.params[name]) for name in ANCHORED if name in learned.params}

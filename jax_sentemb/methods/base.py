@@ -31,7 +31,7 @@ Carry: TypeAlias = PyTree[Array]  # what `post_update` needs of the step
 Objective: TypeAlias = tuple[Scalar, tuple[dict[str, Scalar], Carry]]  # loss, (metrics, carry)
 
 
-class Learned(NamedTuple):
+class InitialState(NamedTuple):
     """The fields of a fresh TrainState that a method owns."""
 
     params: Params
@@ -72,7 +72,7 @@ class Method(ABC):
         return ()
 
     @property
-    def shares(self) -> Mapping[str, Fraction]:
+    def step_shares(self) -> Mapping[str, Fraction]:
         """Return the parts of the parameters that are not trained in every step, and the share of the steps that train each.
 
         Each of these parts has its own optimiser.
@@ -99,7 +99,7 @@ class Method(ABC):
         return {}
 
     @abstractmethod
-    def init(self, encoder: TokenEncoder, loaded: Params, key: Key[Array, ""]) -> Learned:
+    def init(self, encoder: TokenEncoder, loaded: Params, key: Key[Array, ""]) -> InitialState:
         """Return the first state of the method, with the encoder `loaded["encoder"]`, which is read from a directory or fresh.
 
         `loaded` also has the other parts of a model directory ("cnn", "token_head", "pooler") for methods that continue with them.

@@ -13,7 +13,7 @@ from jax_sentemb.data.examples import Examples
 from jax_sentemb.data.perturb import CLASSIFIED, RANKED
 from jax_sentemb.errors import ConfigError, Setting
 from jax_sentemb.losses import ranking_loss, softmax_cross_entropy
-from jax_sentemb.methods.base import Learned, Method, Objective, Seeds
+from jax_sentemb.methods.base import InitialState, Method, Objective, Seeds
 from jax_sentemb.models.encoder import TokenEncoder
 from jax_sentemb.models.heads import class_logits, init_classifier
 from jax_sentemb.models.rnn import init_rnn
@@ -64,7 +64,7 @@ class ConsSent(Method):
         return ("lstm", "lstm_of_parts") if self.task == MULTITASK else ("lstm",)
 
     @property
-    def shares(self) -> dict[str, Fraction]:
+    def step_shares(self) -> dict[str, Fraction]:
         """Return the share of the steps in which each encoder and classifier is trained, for MT."""
         if self.task != MULTITASK:
             return {}
@@ -89,7 +89,7 @@ class ConsSent(Method):
             return corpus.perturbed_in_turn(IN_TURN, self.k, seed)
         return corpus.perturbed(self.task, self.k, seed)
 
-    def init(self, encoder: TokenEncoder, loaded: Params, key: Key[Array, ""]) -> Learned:
+    def init(self, encoder: TokenEncoder, loaded: Params, key: Key[Array, ""]) -> InitialState:
         """Return a fresh LSTM and classifier, both initialised as in torch, and the word vectors."""
         lstm_key, class_key, parts_key = jax.random.split(key, 3)
         inputs = encoder.config.hidden_size
@@ -103,7 +103,7 @@ class ConsSent(Method):
                 f"classifier_{task}": init_classifier(task_key, *sizes) for task, task_key in zip(CLASSIFIED, keys, strict=True)
             }
             params["lstm_of_parts"] = init_rnn(parts_key, "lstm", inputs, self.hidden)
-        return Learned(params)
+        return InitialState(params)
 
     def encode(self, encoder: TokenEncoder, params: Params, state: TrainState, batch: Batch, seeds: Seeds) -> ConsSentVectors:
         """Encode every text with the encoder of its task."""

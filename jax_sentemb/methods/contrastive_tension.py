@@ -10,7 +10,7 @@ from jaxtyping import Key
 from jax_sentemb.errors import ConfigError, Setting
 from jax_sentemb.losses import alignment, contrastive_tension, symmetric_info_nce
 from jax_sentemb.methods.attention_mi import AttentionMI
-from jax_sentemb.methods.base import EmbeddingMethod, Learned, Objective, Seeds
+from jax_sentemb.methods.base import EmbeddingMethod, InitialState, Objective, Seeds
 from jax_sentemb.methods.views import TwoViews, add_ami_loss, two_encoders, view_seeds
 from jax_sentemb.models.encoder import TokenEncoder
 from jax_sentemb.models.pooling import POOLINGS
@@ -59,12 +59,12 @@ class ContrastiveTension(EmbeddingMethod):
                 " with at least 2 negative pairs",
             )
 
-    def init(self, encoder: TokenEncoder, loaded: Params, key: Key[Array, ""]) -> Learned:
+    def init(self, encoder: TokenEncoder, loaded: Params, key: Key[Array, ""]) -> InitialState:
         """Return two encoders with the same weights."""
         params: Params = {"encoder": loaded["encoder"], "first": jax.tree.map(jnp.copy, loaded["encoder"])}
         if self.form == "in_batch":
             params["logit_scale"] = jnp.log(jnp.float32(self.scale))
-        return Learned(params)
+        return InitialState(params)
 
     def encode(self, encoder: TokenEncoder, params: Params, state: TrainState, batch: Batch, seeds: Seeds) -> TwoViews:
         """Encode every sentence with both encoders."""

@@ -11,7 +11,7 @@ from jax_sentemb.data.corpus import Corpus
 from jax_sentemb.data.examples import Examples
 from jax_sentemb.errors import ConfigError, Setting
 from jax_sentemb.losses import softmax_cross_entropy
-from jax_sentemb.methods.base import Learned, Method, Objective, Seeds
+from jax_sentemb.methods.base import InitialState, Method, Objective, Seeds
 from jax_sentemb.methods.labelled_pairs import check_classes
 from jax_sentemb.models.architectures import bert_config
 from jax_sentemb.models.encoder import TokenEncoder
@@ -56,14 +56,14 @@ class CrossEncoder(Method):
         """Return pairs with a class or a score, as one row each."""
         return corpus.pairs(tuple(self.classes) if self.task == "classes" else (), joined=True)
 
-    def init(self, encoder: TokenEncoder, loaded: Params, key: Key[Array, ""]) -> Learned:
+    def init(self, encoder: TokenEncoder, loaded: Params, key: Key[Array, ""]) -> InitialState:
         """Return {"encoder", "pooler", "classifier"}: the directory's pooler, or a fresh one, and a fresh classifier."""
         pooler_key, class_key = jax.random.split(key)
         width = encoder.config.hidden_size
         pooler = loaded.get("pooler") or init_head(pooler_key, width)
         outputs = len(self.classes) if self.task == "classes" else 1
         classifier = {"kernel": 0.02 * jax.random.normal(class_key, (width, outputs)), "bias": jnp.zeros(outputs)}
-        return Learned({"encoder": loaded["encoder"], "pooler": pooler, "classifier": classifier})
+        return InitialState({"encoder": loaded["encoder"], "pooler": pooler, "classifier": classifier})
 
     def encode(self, encoder: TokenEncoder, params: Params, state: TrainState, batch: Batch, seeds: Seeds) -> PairScores:
         """Return the score or the logits of every pair, with dropout in the encoder and before the classifier."""

@@ -18,7 +18,7 @@ from jax_sentemb.data.corpus import Corpus
 from jax_sentemb.data.examples import Examples
 from jax_sentemb.errors import ConfigError, Setting
 from jax_sentemb.losses import Scalar, paired_cosine, rank_distillation, similarity_distillation
-from jax_sentemb.methods.base import Carry, EmbeddingMethod, Learned, Objective, Seeds
+from jax_sentemb.methods.base import Carry, EmbeddingMethod, InitialState, Objective, Seeds
 from jax_sentemb.models.dense import DENSE
 from jax_sentemb.models.encoder import TokenEncoder
 from jax_sentemb.models.pooling import POOLINGS, sentence_embedding
@@ -102,7 +102,7 @@ class Distillation(EmbeddingMethod):
         rows = np.resize(np.sort(drawn), size)
         return {TEACHER: {"vectors": np.asarray(examples.labels(rows, 0), np.float32), "rows": rows.astype(np.int32)}}
 
-    def init(self, encoder: TokenEncoder, loaded: Params, key: Key[Array, ""]) -> Learned:
+    def init(self, encoder: TokenEncoder, loaded: Params, key: Key[Array, ""]) -> InitialState:
         """Return {"encoder", "dense"} and a full queue. W begins as the identity, or if the widths differ as a random matrix."""
         params: Params = {"encoder": loaded["encoder"]}
         vectors, rows = loaded[TEACHER]["vectors"], loaded[TEACHER]["rows"]
@@ -110,7 +110,7 @@ class Distillation(EmbeddingMethod):
             width, target = encoder.config.hidden_size, vectors.shape[1]
             kernel = jnp.eye(width) if width == target else width**-0.5 * jax.random.normal(key, (width, target))
             params[DENSE] = {"layer_0": {"kernel": kernel}}
-        return Learned(params, queue=vectors, queue_rows=rows) if self.congen else Learned(params)
+        return InitialState(params, queue=vectors, queue_rows=rows) if self.congen else InitialState(params)
 
     def encode(self, encoder: TokenEncoder, params: Params, state: TrainState, batch: Batch, seeds: Seeds) -> Taught:
         """Return the student's vectors with dropout, and those of the teacher."""

@@ -9,7 +9,7 @@ from jaxtyping import Float, Key
 from jax_sentemb.data.corpus import Corpus
 from jax_sentemb.data.examples import Examples
 from jax_sentemb.losses import softmax_cross_entropy
-from jax_sentemb.methods.base import Learned, Method, Objective, Seeds
+from jax_sentemb.methods.base import InitialState, Method, Objective, Seeds
 from jax_sentemb.methods.labelled_pairs import EncodedPairs, check_classes
 from jax_sentemb.models.encoder import TokenEncoder
 from jax_sentemb.models.heads import class_logits, init_classifier
@@ -48,10 +48,10 @@ class InferSent(Method):
         """Return pairs with a class."""
         return corpus.pairs(tuple(self.classes))
 
-    def init(self, encoder: TokenEncoder, loaded: Params, key: Key[Array, ""]) -> Learned:
+    def init(self, encoder: TokenEncoder, loaded: Params, key: Key[Array, ""]) -> InitialState:
         """Return a fresh LSTM and classifier, both initialised as in torch, and the word vectors."""
         lstm_key, class_key = jax.random.split(key)
-        return Learned({
+        return InitialState({
             **loaded,
             "lstm": init_rnn(lstm_key, "lstm", encoder.config.hidden_size, self.hidden),
             "classifier": init_classifier(class_key, 8 * self.hidden, self.classifier_width, len(self.classes)),

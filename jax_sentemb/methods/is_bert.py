@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Float, Key
 
 from jax_sentemb.losses import token_sentence_jsd
-from jax_sentemb.methods.base import EmbeddingMethod, Learned, Objective, Seeds
+from jax_sentemb.methods.base import EmbeddingMethod, InitialState, Objective, Seeds
 from jax_sentemb.models.cnn import Convolution
 from jax_sentemb.models.encoder import TokenEncoder
 from jax_sentemb.models.pooling import pool
@@ -42,10 +42,10 @@ class ISBERT(EmbeddingMethod):
         super().check(encoder, batch_size)
         self.convolution.check()
 
-    def init(self, encoder: TokenEncoder, loaded: Params, key: Key[Array, ""]) -> Learned:
+    def init(self, encoder: TokenEncoder, loaded: Params, key: Key[Array, ""]) -> InitialState:
         """Return {"encoder", "cnn"}; the convolution is fresh unless the directory has one."""
         cnn = loaded.get("cnn") or self.convolution.init(key, encoder.config.hidden_size)
-        return Learned({"encoder": loaded["encoder"], "cnn": cnn})
+        return InitialState({"encoder": loaded["encoder"], "cnn": cnn})
 
     def encode(self, encoder: TokenEncoder, params: Params, state: TrainState, batch: Batch, seeds: Seeds) -> TokenFeatures:
         """Return token features and their mean, with dropout in the encoder."""

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Float, Key
 
 from jax_sentemb.losses import sampled_softmax_loss
-from jax_sentemb.methods.base import Learned, Method, Objective, Seeds
+from jax_sentemb.methods.base import InitialState, Method, Objective, Seeds
 from jax_sentemb.models.encoder import TokenEncoder
 from jax_sentemb.models.heads import init_linear
 from jax_sentemb.models.rnn import init_rnn, run_rnn
@@ -48,11 +48,11 @@ class LanguageModel(Method):
         check_words(encoder)
         super().check(encoder, batch_size)
 
-    def init(self, encoder: TokenEncoder, loaded: Params, key: Key[Array, ""]) -> Learned:
+    def init(self, encoder: TokenEncoder, loaded: Params, key: Key[Array, ""]) -> InitialState:
         """Return a fresh LSTM and output layer, initialised as in torch, and the word vectors."""
         lstm_key, output_key = jax.random.split(key)
         inputs = encoder.config.hidden_size
-        return Learned({
+        return InitialState({
             **loaded,
             "lstm": init_rnn(lstm_key, "lstm", inputs, self.hidden, directions=("forward",)),
             "output": init_linear(output_key, self.hidden, inputs),

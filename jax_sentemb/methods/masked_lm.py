@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float, Int, Key, UInt
 
 from jax_sentemb.data.corpus import Corpus
 from jax_sentemb.data.examples import Examples
-from jax_sentemb.methods.base import EmbeddingMethod, Learned, Objective, Seeds
+from jax_sentemb.methods.base import EmbeddingMethod, InitialState, Objective, Seeds
 from jax_sentemb.models.architectures import bert_config
 from jax_sentemb.models.bert_config import MAX_POSITIONS
 from jax_sentemb.models.encoder import TokenEncoder
@@ -35,7 +35,7 @@ def mask_counts(width: int, probability: float) -> Int[np.ndarray, " counts"]:
 
 def select_tokens(
     rows: Rows, seeds: UInt[Array, " rows"], probability: float, separator: int, positions: int = MAX_POSITIONS
-) -> tuple[Bool[Array, "rows tokens"], Int[Array, "rows places"], Bool[Array, "rows places"]]:
+) -> tuple[Bool[Array, "rows tokens"], Int[Array, "rows positions"], Bool[Array, "rows positions"]]:
     """Select an exact number of tokens of each row, without replacement, among those that are not [CLS] or [SEP].
 
     BERT's code does the same up to its `max_predictions_per_seq`. The draw depends on the row's seed only, so padding
@@ -123,10 +123,10 @@ class MaskedLM(EmbeddingMethod):
         """Return distinct sentences, or rows packed from consecutive ones (`data.pack`)."""
         return corpus.packed() if corpus.pack else corpus.plain()
 
-    def init(self, encoder: TokenEncoder, loaded: Params, key: Key[Array, ""]) -> Learned:
+    def init(self, encoder: TokenEncoder, loaded: Params, key: Key[Array, ""]) -> InitialState:
         """Return {"encoder", "token_head"}; the head is fresh unless the directory has one."""
         head = loaded.get("token_head") or init_token_head(key, bert_config(encoder))
-        return Learned({"encoder": loaded["encoder"], "token_head": head})
+        return InitialState({"encoder": loaded["encoder"], "token_head": head})
 
     def encode(self, encoder: TokenEncoder, params: Params, state: TrainState, batch: Batch, seeds: Seeds) -> MaskedLosses:
         """Mask tokens of every sentence and predict them."""

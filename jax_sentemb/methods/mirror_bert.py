@@ -10,7 +10,7 @@ from jax_sentemb.data.examples import Examples
 from jax_sentemb.errors import ConfigError, Setting
 from jax_sentemb.losses import alignment, nt_xent
 from jax_sentemb.methods.attention_mi import AttentionMI
-from jax_sentemb.methods.base import EmbeddingMethod, Learned, Objective, Seeds
+from jax_sentemb.methods.base import EmbeddingMethod, InitialState, Objective, Seeds
 from jax_sentemb.methods.views import TwoViews, add_ami_loss, two_dropout_views, two_texts
 from jax_sentemb.models.encoder import TokenEncoder
 from jax_sentemb.models.pooling import POOLINGS
@@ -52,9 +52,9 @@ class MirrorBERT(EmbeddingMethod):
         """Return distinct sentences, each with a copy that has a masked span if `span` is not 0."""
         return corpus.span_masked(self.span, seed) if self.span else corpus.plain()
 
-    def init(self, encoder: TokenEncoder, loaded: Params, key: Key[Array, ""]) -> Learned:
+    def init(self, encoder: TokenEncoder, loaded: Params, key: Key[Array, ""]) -> InitialState:
         """Return {"encoder"}."""
-        return Learned({"encoder": loaded["encoder"]})
+        return InitialState({"encoder": loaded["encoder"]})
 
     def encode(self, encoder: TokenEncoder, params: Params, state: TrainState, batch: Batch, seeds: Seeds) -> TwoViews:
         """Return both views from one pass over 2B rows, each with its own dropout."""

@@ -18,7 +18,7 @@ from jax_sentemb.losses import (
     rows_from_orthonormal,
     towards_orthonormal_rows,
 )
-from jax_sentemb.methods.base import Carry, Learned, Method, Objective, Seeds
+from jax_sentemb.methods.base import Carry, InitialState, Method, Objective, Seeds
 from jax_sentemb.models.encoder import TokenEncoder
 from jax_sentemb.models.rnn import init_rnn, run_rnn
 from jax_sentemb.models.word_vectors import FROZEN, check_words, pooled_states, vector_part, word_states
@@ -109,7 +109,7 @@ class MultiView(Method):
         """Return sentences in the order of the corpus."""
         return corpus.ordered()
 
-    def init(self, encoder: TokenEncoder, loaded: Params, key: Key[Array, ""]) -> Learned:
+    def init(self, encoder: TokenEncoder, loaded: Params, key: Key[Array, ""]) -> InitialState:
         """Return fresh views and the word vectors: GRU gates with bias 1, linear maps and U from N(0, 2 / inputs) (He)."""
         inputs, width = encoder.config.hidden_size, 2 * self.hidden
         params: Params = dict(loaded)
@@ -123,7 +123,7 @@ class MultiView(Method):
             params["log_temperature"] = jnp.log(jnp.asarray(self.temperature, jnp.float32))
         if self.form != "discriminative":
             params["U"] = jax.random.normal(decoder_key, (inputs, width)) * (2.0 / width) ** 0.5
-        return Learned(params)
+        return InitialState(params)
 
     def encode(self, encoder: TokenEncoder, params: Params, state: TrainState, batch: Batch, seeds: Seeds) -> ContextViews:
         """Return the last states of f and the means of g."""

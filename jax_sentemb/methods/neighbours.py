@@ -8,7 +8,7 @@ from jaxtyping import Key
 from jax_sentemb.data.corpus import Corpus
 from jax_sentemb.data.examples import Examples
 from jax_sentemb.losses import alignment, symmetric_info_nce
-from jax_sentemb.methods.base import EmbeddingMethod, Learned, Objective, Seeds
+from jax_sentemb.methods.base import EmbeddingMethod, InitialState, Objective, Seeds
 from jax_sentemb.methods.views import TwoViews, two_texts
 from jax_sentemb.models.encoder import TokenEncoder
 from jax_sentemb.models.pooling import POOLINGS
@@ -32,9 +32,9 @@ class Neighbours(EmbeddingMethod):
         """Return pairs of neighbouring sentences."""
         return corpus.neighbours()
 
-    def init(self, encoder: TokenEncoder, loaded: Params, key: Key[Array, ""]) -> Learned:
+    def init(self, encoder: TokenEncoder, loaded: Params, key: Key[Array, ""]) -> InitialState:
         """Return {"encoder"}."""
-        return Learned({"encoder": loaded["encoder"]})
+        return InitialState({"encoder": loaded["encoder"]})
 
     def encode(self, encoder: TokenEncoder, params: Params, state: TrainState, batch: Batch, seeds: Seeds) -> TwoViews:
         """Return the embeddings of both sentences of each pair from one pass over 2B rows, each with its own dropout."""

@@ -11,7 +11,7 @@ from jax_sentemb.data.corpus import Corpus
 from jax_sentemb.data.examples import Examples
 from jax_sentemb.errors import ConfigError, Setting
 from jax_sentemb.losses import neighbour_loss
-from jax_sentemb.methods.base import Learned, Method, Objective, Seeds
+from jax_sentemb.methods.base import InitialState, Method, Objective, Seeds
 from jax_sentemb.models.encoder import TokenEncoder
 from jax_sentemb.models.rnn import init_rnn, run_rnn
 from jax_sentemb.models.word_vectors import check_words, word_states
@@ -59,10 +59,10 @@ class QuickThoughts(Method):
         """Return sentences in the order of the corpus."""
         return corpus.ordered()
 
-    def init(self, encoder: TokenEncoder, loaded: Params, key: Key[Array, ""]) -> Learned:
+    def init(self, encoder: TokenEncoder, loaded: Params, key: Key[Array, ""]) -> InitialState:
         """Return two fresh GRUs, initialised as in torch, and the word vectors."""
         keys = zip(ENCODERS, jax.random.split(key), strict=True)
-        return Learned(
+        return InitialState(
             {
                 **loaded,
                 **{name: init_rnn(encoder_key, "gru", encoder.config.hidden_size, self.hidden) for name, encoder_key in keys},

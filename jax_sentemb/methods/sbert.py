@@ -10,7 +10,7 @@ from jax_sentemb.data.corpus import Corpus
 from jax_sentemb.data.examples import Examples
 from jax_sentemb.errors import ConfigError, Setting
 from jax_sentemb.losses import paired_cosine, softmax_cross_entropy
-from jax_sentemb.methods.base import EmbeddingMethod, Learned, Objective, Seeds
+from jax_sentemb.methods.base import EmbeddingMethod, InitialState, Objective, Seeds
 from jax_sentemb.methods.labelled_pairs import EncodedPairs, check_classes
 from jax_sentemb.methods.views import view_seeds
 from jax_sentemb.models.cnn import Convolution
@@ -49,7 +49,7 @@ class SBERT(EmbeddingMethod):
         """Return pairs with a class or a score."""
         return corpus.pairs(tuple(self.classes) if self.task == "classes" else ())
 
-    def init(self, encoder: TokenEncoder, loaded: Params, key: Key[Array, ""]) -> Learned:
+    def init(self, encoder: TokenEncoder, loaded: Params, key: Key[Array, ""]) -> InitialState:
         """Return {"encoder", "cnn", "classifier"}; the convolution is loaded or fresh.
 
         The classifier is drawn from U(-b, b), b = 1 / sqrt(3E).
@@ -64,7 +64,7 @@ class SBERT(EmbeddingMethod):
             bound = (3 * width) ** -0.5
             kernel = jax.random.uniform(class_key, (3 * width, len(self.classes)), jnp.float32, -bound, bound)
             params["classifier"] = {"kernel": kernel, "bias": jnp.zeros(len(self.classes))}
-        return Learned(params)
+        return InitialState(params)
 
     def encode(self, encoder: TokenEncoder, params: Params, state: TrainState, batch: Batch, seeds: Seeds) -> EncodedPairs:
         """Encode both sentences of each pair in one pass over 2B rows, each with its own dropout."""

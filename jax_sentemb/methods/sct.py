@@ -15,7 +15,7 @@ from jaxtyping import Float, Key
 from jax_sentemb.data.corpus import Corpus
 from jax_sentemb.data.examples import Examples
 from jax_sentemb.losses import alignment, cross_view, l2_normalize
-from jax_sentemb.methods.base import Carry, EmbeddingMethod, Learned, Objective, Seeds
+from jax_sentemb.methods.base import Carry, EmbeddingMethod, InitialState, Objective, Seeds
 from jax_sentemb.methods.views import TwoViews, two_dropout_views, two_texts
 from jax_sentemb.models.encoder import TokenEncoder
 from jax_sentemb.models.heads import init_linear
@@ -49,7 +49,7 @@ class SCT(EmbeddingMethod):
         """Return distinct sentences, each with a copy that has repeated tokens if `repetition` is not 0."""
         return corpus.word_repeated(self.repetition, seed) if self.repetition else corpus.plain()
 
-    def init(self, encoder: TokenEncoder, loaded: Params, key: Key[Array, ""]) -> Learned:
+    def init(self, encoder: TokenEncoder, loaded: Params, key: Key[Array, ""]) -> InitialState:
         """Return {"encoder", "predictor"} and empty queues."""
         width = encoder.config.hidden_size
         predictor = {}
@@ -58,7 +58,7 @@ class SCT(EmbeddingMethod):
             layers = {"inner": init_linear(first, width, HIDDEN * width), "outer": init_linear(second, HIDDEN * width, width)}
             predictor[f"mlp_{number}"] = layers
         params = {"encoder": loaded["encoder"], "predictor": predictor}
-        return Learned(params, queue=jnp.zeros((2 * self.queue_size, width)))
+        return InitialState(params, queue=jnp.zeros((2 * self.queue_size, width)))
 
     def encode(self, encoder: TokenEncoder, params: Params, state: TrainState, batch: Batch, seeds: Seeds) -> TwoViews:
         """Return both views from one pass over 2B rows, each with its own dropout."""

@@ -17,7 +17,7 @@ from jax_sentemb.data.examples import Examples
 from jax_sentemb.errors import ConfigError, Setting
 from jax_sentemb.losses import alignment, info_nce, rank_consistency
 from jax_sentemb.methods.attention_mi import AttentionMI
-from jax_sentemb.methods.base import Carry, EmbeddingMethod, Learned, Objective, Seeds
+from jax_sentemb.methods.base import Carry, EmbeddingMethod, InitialState, Objective, Seeds
 from jax_sentemb.methods.masked_lm import masked_lm_loss
 from jax_sentemb.methods.views import TwoViews, add_ami_loss, two_dropout_views, two_texts, view_seed
 from jax_sentemb.models.architectures import bert_config
@@ -109,7 +109,7 @@ class SimCSE(EmbeddingMethod):
         """Return distinct sentences, each with a copy that has repeated tokens if `repetition` is not 0."""
         return corpus.word_repeated(self.repetition, seed) if self.repetition else corpus.plain()
 
-    def init(self, encoder: TokenEncoder, loaded: Params, key: Key[Array, ""]) -> Learned:
+    def init(self, encoder: TokenEncoder, loaded: Params, key: Key[Array, ""]) -> InitialState:
         """Return {"encoder", "head", ...}, the momentum copy of the encoder and an empty queue."""
         width = encoder.config.hidden_size
         head_key, token_key = jax.random.split(key)
@@ -120,10 +120,10 @@ class SimCSE(EmbeddingMethod):
             fresh = init_token_head(token_key, bert_config(encoder))
             params["token_head"] = loaded.get("token_head") or fresh
         if self.momentum is None:
-            return Learned(params)
+            return InitialState(params)
         copy = jax.tree.map(jnp.copy, loaded["encoder"])  # a copy: the step donates its state, leaf by leaf
         size = self.momentum.queue_size
-        return Learned(params, copy, jnp.zeros((size, width)), jnp.full(size, -1, jnp.int32))
+        return InitialState(params, copy, jnp.zeros((size, width)), jnp.full(size, -1, jnp.int32))
 
     def encode(self, encoder: TokenEncoder, params: Params, state: TrainState, batch: Batch, seeds: Seeds) -> SimCSEViews:
         """Encode both views in one pass over 2B rows, then the momentum view and the masked sentences if they are used."""

@@ -14,7 +14,7 @@ from jaxtyping import Float, Key
 from jax_sentemb.data.corpus import Corpus
 from jax_sentemb.data.examples import Examples
 from jax_sentemb.errors import ConfigError, Setting
-from jax_sentemb.methods.base import EmbeddingMethod, Learned, Objective, Seeds
+from jax_sentemb.methods.base import EmbeddingMethod, InitialState, Objective, Seeds
 from jax_sentemb.methods.views import view_seed
 from jax_sentemb.models.architectures import bert_config
 from jax_sentemb.models.bert import Bert
@@ -63,13 +63,13 @@ class TSDAE(EmbeddingMethod):
         """Return distinct sentences, each with a copy without most of its tokens."""
         return corpus.tokens_deleted(self.deletion, seed)
 
-    def init(self, encoder: TokenEncoder, loaded: Params, key: Key[Array, ""]) -> Learned:
+    def init(self, encoder: TokenEncoder, loaded: Params, key: Key[Array, ""]) -> InitialState:
         """Return {"encoder", "cross_attention", "decoder_head"}."""
         cross_key, head_key = jax.random.split(key)
         config = bert_config(encoder)
         head = loaded.get("token_head") or init_token_head(head_key, config)
         cross = init_cross_attention(cross_key, config)
-        return Learned({"encoder": loaded["encoder"], "cross_attention": cross, "decoder_head": head})
+        return InitialState({"encoder": loaded["encoder"], "cross_attention": cross, "decoder_head": head})
 
     def encode(self, encoder: TokenEncoder, params: Params, state: TrainState, batch: Batch, seeds: Seeds) -> WrittenTokens:
         """Embed the copies, and predict each token of the sentences from those before it."""

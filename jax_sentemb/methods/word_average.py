@@ -6,7 +6,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Float, Key
 
-from jax_sentemb.methods.base import Learned, Method, Objective, Seeds
+from jax_sentemb.methods.base import InitialState, Method, Objective, Seeds
 from jax_sentemb.models.encoder import TokenEncoder
 from jax_sentemb.models.word_vectors import check_words, pooled_states, word_states
 from jax_sentemb.settings import setting
@@ -30,9 +30,9 @@ class WordAverage(Method):
         check_words(encoder)
         super().check(encoder, batch_size)
 
-    def init(self, encoder: TokenEncoder, loaded: Params, key: Key[Array, ""]) -> Learned:
+    def init(self, encoder: TokenEncoder, loaded: Params, key: Key[Array, ""]) -> InitialState:
         """Return the word vectors."""
-        return Learned(dict(loaded))
+        return InitialState(dict(loaded))
 
     def encode(self, encoder: TokenEncoder, params: Params, state: TrainState, batch: Batch, seeds: Seeds) -> Averages:
         """Average the word vectors of each sentence."""

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 from jaxtyping import Float, Key
 
-from jax_sentemb.methods.base import Carry, Encoded, Learned, Method, Objective, Seeds
+from jax_sentemb.methods.base import Carry, Encoded, InitialState, Method, Objective, Seeds
 from jax_sentemb.models.encoder import TokenEncoder
 from jax_sentemb.types import Array, Batch, Params, Rows, TrainState
 
@@ -41,15 +41,15 @@ class Wrapped(Method):
         return self.inner.dense
 
     @property
-    def shares(self) -> Mapping[str, Fraction]:
+    def step_shares(self) -> Mapping[str, Fraction]:
         """Return the shares of the steps of the inner method."""
-        return self.inner.shares
+        return self.inner.step_shares
 
     def check(self, encoder: TokenEncoder, batch_size: int) -> None:
         """Check the settings of the inner method."""
         self.inner.check(encoder, batch_size)
 
-    def init(self, encoder: TokenEncoder, loaded: Params, key: Key[Array, ""]) -> Learned:
+    def init(self, encoder: TokenEncoder, loaded: Params, key: Key[Array, ""]) -> InitialState:
         """Return the first state of the inner method."""
         return self.inner.init(encoder, loaded, key)
 

@@ -52,7 +52,7 @@ class PlannedRun:
         check_attention(config.train, mesh)
         encoder = run_encoder(config, self._encoder_config, mesh)
         config.method.check(encoder, batch_size)
-        optimizer = make_optimizer(config.optimizer, STEPS, STEPS, config.method.shares)
+        optimizer = make_optimizer(config.optimizer, STEPS, STEPS, config.method.step_shares)
         method = trained_method(config, self._encoder_config, ())
         state = state_shapes(method, encoder, optimizer, self._loaded, mesh)
         shardings = jax.tree.map(lambda leaf: leaf.sharding, state)

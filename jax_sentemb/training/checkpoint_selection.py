@@ -21,7 +21,7 @@ class Progress:
     measured: dict[str, float] = dataclasses.field(default_factory=dict)  # of the start, by names in metrics.jsonl
     best_score: float = -math.inf
     best_step: int = -1
-    kept: str = ""  # the encoder with the best score, for a method with several encoders
+    best_encoder: str = ""  # the encoder with the best score, for a method with several encoders
     selected_by: str = ""
     scale: dict[str, int] = dataclasses.field(default_factory=dict)  # settings without which scores cannot be compared
     measured_on: dict[str, Any] = dataclasses.field(default_factory=dict)  # labelled pairs and held-out sentences, by setting

@@ -15,19 +15,19 @@ REST = ""  # the label of the parts that are trained in every step
 
 
 def optimizer_by_part(
-    make: Callable[[Fraction], optax.GradientTransformation], shares: Mapping[str, Fraction]
+    make: Callable[[Fraction], optax.GradientTransformation], step_shares: Mapping[str, Fraction]
 ) -> optax.GradientTransformation:
-    """Return `make(share)` for each part of `shares`, and `make(1)` for all other parts.
+    """Return `make(share)` for each part of `step_shares`, and `make(1)` for all other parts.
 
     A share is that of the steps in which the part has a gradient. In a step without a gradient a part keeps its values, moments and
     step count, like a model that is trained separately.
     """
 
     def label(params: Params) -> dict[str, str]:
-        return {part: part if part in shares else REST for part in params}
+        return {part: part if part in step_shares else REST for part in params}
 
     transforms: dict[Hashable, optax.GradientTransformation] = {
-        part: while_trained(make(share)) for part, share in {**shares, REST: Fraction(1)}.items()
+        part: while_trained(make(share)) for part, share in {**step_shares, REST: Fraction(1)}.items()
     }
     return optax.partition(transforms, label)
 
@@ -95,7 +95,7 @@ def rate_depends_on_length(options: settings.Optimizer) -> bool:
 
 
 def make_optimizer(
-    options: settings.Optimizer, total_steps: int, steps_per_epoch: int = 1, shares: Mapping[str, Fraction] | None = None
+    options: settings.Optimizer, total_steps: int, steps_per_epoch: int = 1, step_shares: Mapping[str, Fraction] | None = None
 ) -> optax.GradientTransformation:
     """Return the optimiser of a run, with clipping by global norm before it. Vectors have no weight decay.
 
@@ -105,7 +105,7 @@ def make_optimizer(
         options: The settings.
         total_steps: Steps of the run.
         steps_per_epoch: For the exponential schedule.
-        shares: Parts of the parameters with their own optimiser, whose schedule counts the part's own steps (`optimizer_by_part`).
+        step_shares: Parts of the parameters with their own optimiser, whose schedule counts its own steps (`optimizer_by_part`).
     """
     b1, b2, epsilon = options.adam_beta1, options.adam_beta2, options.adam_epsilon
     if options.name == "rmsprop":
@@ -124,7 +124,7 @@ def make_optimizer(
         return scaled, decay, optax.scale_by_learning_rate(own_schedule(schedule, share))
 
     drops = [optax.inject_hyperparams(optax.scale)(step_size=1.0)] if options.plateau_factor < 1 else []
-    updates = [optimizer_by_part(lambda share: optax.chain(*stages(share)), shares)] if shares else stages(Fraction(1))
+    updates = [optimizer_by_part(lambda share: optax.chain(*stages(share)), step_shares)] if step_shares else stages(Fraction(1))
     return optax.chain(*clipping, *updates, *drops)
 
 

@@ -97,7 +97,7 @@ class Trainer:
 
         self.encoder = run_encoder(config, setup.encoder_config, self.mesh)
         self.method = trained_method(config, setup.encoder_config, dense_layers(config, self.start))
-        self.optimizer = make_optimizer(config.optimizer, self.steps, epoch, config.method.shares)
+        self.optimizer = make_optimizer(config.optimizer, self.steps, epoch, config.method.step_shares)
         self.state = self._untrained()
         self.stop = StopSignal()
         self.scorer = self._make_scorer(is_cross_encoder)
@@ -161,9 +161,9 @@ class Trainer:
         params, step = self._best()
         params = averaged(params, self.setup.loaded, self.config.train.average_with_start)
         progress = self.progress
-        kept = kept_encoder(self.config.method, params, progress.kept, progress.selected_by)
+        exported = kept_encoder(self.config.method, params, progress.best_encoder, progress.selected_by)
         with self.stop.interruptible():
-            self.results.score(params, step, progress.start, progress.measured, kept)
+            self.results.score(params, step, progress.start, progress.measured, exported)
             self.results.sample("end", step, params, self.steps * self.config.data.batch_size)
 
     def say_stopped(self) -> None:
@@ -253,7 +253,7 @@ class Trainer:
                 values = self.agreement(state.params)
                 measured |= values
                 log.values(step, values, 2)
-            kept, params, best_score = self._better(step, state.params, score(progress.selected_by, measured))
+            name, params, best_score = self._better(step, state.params, score(progress.selected_by, measured))
         progress.evaluated = step
         if step == 0:
             start = self.start
@@ -263,9 +263,9 @@ class Trainer:
             progress.start = self._start_scores(measured, state.params)
             self.results.sample("start", step, state.params, self.steps * self.config.data.batch_size)
             if is_kept(self.config, start) and progress.selected_by in progress.measured:  # a sentence encoder may be the best
-                self._keep(step, params, best_score, kept)
+                self._keep(step, params, best_score, name)
         elif best_score is not None and best_score > progress.best_score:
-            self._keep(step, params, best_score, kept)
+            self._keep(step, params, best_score, name)
         elif self.config.optimizer.plateau_factor < 1:
             state, total = drop_rate(state, self.config.optimizer.plateau_factor)
             log.event(step, {"learning_rate_factor": total})
@@ -274,12 +274,16 @@ class Trainer:
             )
         return state
 
-    def _keep(self, step: int, params: Params, best_score: float | None, kept: str) -> None:
+    def _keep(self, step: int, params: Params, best_score: float | None, encoder: str) -> None:
         """Save the weights that are the best so far."""
         check_finite(step, params)
         progress = self.progress
-        progress.best_score, progress.best_step, progress.kept = -math.inf if best_score is None else best_score, step, kept
-        facts = {name: getattr(progress, name) for name in ("start", "measured", "best_score", "best_step", "kept")}
+        progress.best_score, progress.best_step, progress.best_encoder = (
+            -math.inf if best_score is None else best_score,
+            step,
+            encoder,
+        )
+        facts = {name: getattr(progress, name) for name in ("start", "measured", "best_score", "best_step", "best_encoder")}
         self.checkpoints.save_best(step, params, facts)
 
     @property
@@ -297,8 +301,8 @@ class Trainer:
         ):  # at step 0 all are equal; the validation loss is that of all encoders together
             measured = {name: self.scorer.measure(step, encoders[name], f"{name} encoder") for name in other_names}
             scores |= {name: score(self.progress.selected_by, values) for name, values in measured.items()}
-        kept = better(scores)
-        return kept, encoders[kept], scores[kept]
+        best = better(scores)
+        return best, encoders[best], scores[best]
 
     def _start_scores(self, measured: dict[str, float], params: Params) -> dict[str, float]:
         if self.config.eval.data == "grammar":
@@ -349,10 +353,10 @@ class Trainer:
         if at < self.steps:
             patience = self.config.eval.patience
             log.say(f"training ends at step {at}: {patience} evaluations without improvement since step {progress.best_step}")
-        if progress.best_step < 0 or (progress.best_step == at and not progress.kept):
+        if progress.best_step < 0 or (progress.best_step == at and not progress.best_encoder):
             return params, at
         at, params = self.checkpoints.restore_best(params) or (at, params)
-        progress.kept = self.checkpoints.best_scores(at).get("kept", "")
+        progress.best_encoder = self.checkpoints.best_scores(at).get("best_encoder", "")
         if at != progress.best_step:
             log.warn(at, f"the best weights, of step {progress.best_step}, are missing: those of step {at} are exported")
         return params, at
