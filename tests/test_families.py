@@ -145,7 +145,7 @@ def test_some_places_alone_have_the_states_of_all_and_a_fused_kernel_too(theirs)
         plain, fused = make_encoder(config), make_encoder(config, fused_attention="xla")
         read = {"capture": Capture((2,), lambda _, attention: attention.log_normalizer)}
         ways = (
-            (plain, {"token_places": places}), (fused, {}),
+            (plain, {"token_indices": places}), (fused, {}),
             (plain, read), (plain, {"first_token_only": True}), (plain, {"first_token_only": True, **read}),
         )  # fmt: skip
         found = [encoder.apply({"params": params}, rows, **options) for encoder, options in ways]

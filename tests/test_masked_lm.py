@@ -27,10 +27,10 @@ class Recorder:
 
     config, dtype, dropout, last_layers = CONFIG, jnp.float32, 0.0, 0
 
-    def apply(self, variables, rows, seeds, token_places):
+    def apply(self, variables, rows, seeds, token_indices):
         self.rows = rows
         states = jnp.array(np.random.default_rng(0).normal(size=(*rows.tokens.shape, 8)), jnp.float32)
-        return SimpleNamespace(hidden=[jnp.take_along_axis(states, token_places[..., None], axis=1)])
+        return SimpleNamespace(hidden=[jnp.take_along_axis(states, token_indices[..., None], axis=1)])
 
 
 def masked(params, given, seeds, probability):
@@ -135,9 +135,9 @@ def test_only_selected_tokens_of_the_last_layer_are_computed_and_dropout_is_a_se
 
         config, dtype, dropout, last_layers = plain.config, jnp.float32, 0.0, 0
 
-        def apply(self, variables, rows, seeds, token_places):
+        def apply(self, variables, rows, seeds, token_indices):
             states = plain.apply(variables, rows).hidden[-1]
-            return SimpleNamespace(hidden=[jnp.take_along_axis(states, token_places[..., None], axis=1)])
+            return SimpleNamespace(hidden=[jnp.take_along_axis(states, token_indices[..., None], axis=1)])
 
     def loss_and_gradient(encoder):
         return jax.jit(jax.value_and_grad(lambda params: masked_lm_loss(encoder, params, given, seeds, 0.3)[0].sum()))(real)

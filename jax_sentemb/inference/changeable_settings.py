@@ -109,9 +109,9 @@ class ChangeableSettings:
             return options
         return {**options, "prompt": self.prompts.get(name, "")}
 
-    def prompt_for(self, kind: str) -> str | None:
+    def prompt_for(self, role: str) -> str | None:
         """Return the name of the model's prompt for "query" or "document" texts; None without: `encode` uses the default."""
-        return self.encode_settings.prompt_for(kind)
+        return self.encode_settings.prompt_for(role)
 
 
 def _check_prompts(prompts: Any) -> None:

@@ -84,7 +84,7 @@ def masked_lm_loss(
     )
     changed = selected & (action_bits < jnp.uint32(0.9 * 2**32))
     masked = Rows(jnp.where(changed, replaced, rows.tokens), rows.mask)
-    states = encoder.apply({"params": params["encoder"]}, masked, seeds, token_places=indices).hidden[-1]
+    states = encoder.apply({"params": params["encoder"]}, masked, seeds, token_indices=indices).hidden[-1]
     states = token_states(params["token_head"], states, encoder)
     targets = jnp.take_along_axis(rows.tokens, indices, axis=-1)
     words, bias = params["encoder"]["embeddings"]["word"], params["token_head"]["bias"]

@@ -105,22 +105,22 @@ class AttentionDropout(NamedTuple):
 
 
 def queried(
-    states: Float[Array, "rows tokens width"], first_only: bool, places: Int[Array, "rows places"] | None
+    states: Float[Array, "rows tokens width"], first_only: bool, indices: Int[Array, "rows indices"] | None
 ) -> Float[Array, "rows _ width"]:
-    """Return the states that a layer computes: those of the first token, of `places`, or all."""
-    if places is not None:
-        return jnp.take_along_axis(states, places[..., None], axis=1)
+    """Return the states that a layer computes: those of the first token, of `indices`, or all."""
+    if indices is not None:
+        return jnp.take_along_axis(states, indices[..., None], axis=1)
     return states[:, :1] if first_only else states
 
 
 def queried_bias(
-    bias: Float[Array, "_ tokens tokens"] | None, first_only: bool, places: Int[Array, "rows places"] | None
+    bias: Float[Array, "_ tokens tokens"] | None, first_only: bool, indices: Int[Array, "rows indices"] | None
 ) -> Float[Array, "_ _ _ tokens"] | None:
     """Return the bias of these queries, [R or 1, H or 1, Q, T]."""
     if bias is None:
         return None
-    if places is not None:
-        return jnp.moveaxis(bias[:, places], 1, 0)
+    if indices is not None:
+        return jnp.moveaxis(bias[:, indices], 1, 0)
     return bias[None, :, :1] if first_only else bias[None]
 
 

@@ -72,7 +72,7 @@ class Bert(nn.Module):
         token_types: Int[Array, "rows tokens"] | None = None,
         dropout_rate: float | None = None,
         first_token_only: bool = False,
-        token_places: Int[Array, "rows places"] | None = None,
+        token_indices: Int[Array, "rows indices"] | None = None,
         capture: Capture | None = None,
     ) -> BertOutput:
         """Encode `rows`; `seeds` uint32 [R] switch dropout on, and `capture` reads the attention of its layers.
@@ -84,7 +84,7 @@ class Bert(nn.Module):
             dropout_rate: None is `dropout`.
             first_token_only: Compute only the first token of the last layer, whose states are then [R, 1, D]. This saves most of a
                 layer's work.
-            token_places: Positions int32 [R, M]: the last layer computes only these, and its states are [R, M, D]. Dropout masks
+            token_indices: Positions int32 [R, M]: the last layer computes only these, and its states are [R, M, D]. Dropout masks
                 differ from those of a full pass.
             capture: What reads the attention of some layers.
         """
@@ -108,8 +108,8 @@ class Bert(nn.Module):
             layer = layer_type(self.config, self.dtype, number, rate, memory, self.activations, name=f"layer_{number - 1}")
             captured = capture is not None and number in capture.layers
             last = number == self.config.num_hidden_layers
-            places = token_places if last else None
-            states, attention = layer(hidden[-1], rows.mask, seeds, first_token_only and last, captured, places, bias)
+            indices = token_indices if last else None
+            states, attention = layer(hidden[-1], rows.mask, seeds, first_token_only and last, captured, indices, bias)
             drop = memory.dropout(seeds, rate, STREAMS * number, self.config.counted_positions)
             attention = attention._replace(**drop._asdict(), bias=bias)
             hidden.append(jax.lax.stop_gradient(states) if number < first_trained else states)
@@ -220,24 +220,24 @@ class Layer(nn.Module):
         seeds: UInt[Array, " rows"] | None,
         first_only: bool = False,
         captured: bool = True,
-        places: Int[Array, "rows places"] | None = None,
+        indices: Int[Array, "rows indices"] | None = None,
         bias: Float[Array, "_ tokens tokens"] | None = None,
     ) -> tuple[Float[Array, "rows _ width"], Attention]:
         """Return the layer's states and its attention.
 
-        The states are [R, T, D], or [R, 1, D] with `first_only`, or [R, M, D] with `places` int32 [R, M]. A captured attention is
-        that of all queries; it cannot be captured with `places`. `bias` is added to the scores.
+        The states are [R, T, D], or [R, 1, D] with `first_only`, or [R, M, D] with `indices` int32 [R, M]. A captured attention is
+        that of all queries; it cannot be captured with `indices`. `bias` is added to the scores.
         """
         config, rate, stream = self.config, self.rate, STREAMS * self.number
-        queried_states = queried(states, first_only, places)
+        queried_states = queried(states, first_only, indices)
 
         def dense(inputs: Float[Array, "rows _ inputs"], name: str, features: int) -> Float[Array, "rows _ features"]:
             kernel, bias = DenseParameters(inputs.shape[-1], features, config.initializer_range, name=name)()
             return (matmul(inputs, kernel, self.dtype, self.activations) + bias).astype(self.activations)
 
-        heads = self.query_key_value(states, states if captured and places is None else queried_states)
+        heads = self.query_key_value(states, states if captured and indices is None else queried_states)
         drop = self.memory.dropout(seeds, rate, stream, config.counted_positions)
-        context, attention = layer_attention(heads, mask, drop, self.memory, bias, first_only, places)
+        context, attention = layer_attention(heads, mask, drop, self.memory, bias, first_only, indices)
         context = dropout(dense(context, "attention_output", config.hidden_size), rate, seeds, stream + 1)
         states = LayerNorm(config.layer_norm_eps, name="attention_norm")(queried_states + context)
         states = self.between(states) if self.between else states

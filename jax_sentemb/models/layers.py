@@ -85,8 +85,8 @@ def keep_mask(
 
 
 def kept_at(
-    rate: float, seeds: UInt[Array, " rows"], stream: int | Int[Array, ""], numbers: Int[Array, " rows *places"]
-) -> Bool[Array, " rows *places"]:
+    rate: float, seeds: UInt[Array, " rows"], stream: int | Int[Array, ""], numbers: Int[Array, " rows *positions"]
+) -> Bool[Array, " rows *positions"]:
     """Return the entries of `keep_mask` at the positions with these numbers (sums of index times stride), int [R, ...]."""
     return _bits(seeds, stream, numbers.astype(jnp.uint32) * jnp.uint32(GOLDEN)) >= drop_limit(rate)
 

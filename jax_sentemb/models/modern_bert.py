@@ -20,7 +20,7 @@ from jax_sentemb.models.layers import LayerNorm, dropout, matmul
 from jax_sentemb.models.self_attention import AttentionMemory, layer_attention
 from jax_sentemb.types import Array, Rows
 
-Angles = tuple[Array, Array]  # cosines and sines, float32 [..., places, size / 2]
+Angles = tuple[Array, Array]  # cosines and sines, float32 [..., indices, size / 2]
 
 
 class ModernBert(nn.Module):
@@ -49,7 +49,7 @@ class ModernBert(nn.Module):
         token_types: None = None,
         dropout_rate: float | None = None,
         first_token_only: bool = False,
-        token_places: Int[Array, "rows places"] | None = None,
+        token_indices: Int[Array, "rows indices"] | None = None,
         capture: Capture | None = None,
     ) -> BertOutput:
         """Encode `rows`; the options are those of `Bert.__call__`."""
@@ -69,8 +69,8 @@ class ModernBert(nn.Module):
             layer = layer_type(config, self.dtype, number, rate, memory, self.activations, name=f"layer_{number - 1}")
             captured = capture is not None and number in capture.layers
             last = number == config.num_hidden_layers
-            places, first_only = token_places if last else None, first_token_only and last
-            states, attention = layer(hidden[-1], rows.mask, seeds, first_only, captured, places, bias)
+            indices, first_only = token_indices if last else None, first_token_only and last
+            states, attention = layer(hidden[-1], rows.mask, seeds, first_only, captured, indices, bias)
             drop = memory.dropout(seeds, rate, STREAMS * number, config.counted_positions)
             attention = attention._replace(**drop._asdict(), bias=bias)
             hidden.append(jax.lax.stop_gradient(states) if number < first_trained else states)
@@ -115,7 +115,7 @@ class ModernLayer(nn.Module):
         seeds: UInt[Array, " rows"] | None,
         first_only: bool,
         captured: bool,
-        places: Int[Array, "rows places"] | None,
+        indices: Int[Array, "rows indices"] | None,
         bias: Float[Array, "1 tokens tokens"] | None,
     ) -> tuple[Float[Array, "rows _ width"], Attention]:
         """Return the layer's states and its attention, as `bert.Layer` does; `bias` is that of a local layer."""
@@ -123,18 +123,18 @@ class ModernLayer(nn.Module):
         theta = config.global_rope_theta if config.is_global(self.number) else config.local_rope_theta
         angles = rotary_angles(states.shape[1], width // config.num_attention_heads, theta)
         normal = states if self.number == 1 else LayerNorm(config.layer_norm_eps, use_bias=False, name="attention_norm")(states)
-        queried_states = normal if captured and places is None else queried(normal, first_only, places)
+        queried_states = normal if captured and indices is None else queried(normal, first_only, indices)
         kernel = self._kernel("query_key_value", width, 3 * width)
         query_angles = angles
         if queried_states is not normal:
-            query_angles = rotary_at(angles, places)
+            query_angles = rotary_at(angles, indices)
             query, (key, value) = self._split(queried_states, kernel[:, :width])[0], self._split(normal, kernel[:, width:])
         else:
             query, key, value = self._split(normal, kernel)
         heads = rotate(query, query_angles).astype(self.dtype), rotate(key, angles).astype(self.dtype), value
         drop = self.memory.dropout(seeds, rate, stream, config.counted_positions)
-        context, attention = layer_attention(heads, mask, drop, self.memory, bias, first_only, places)
-        states = queried(states, first_only, places)
+        context, attention = layer_attention(heads, mask, drop, self.memory, bias, first_only, indices)
+        states = queried(states, first_only, indices)
         states = states + dropout(self._dense(context, "attention_output", width), rate, seeds, stream + 1)
         normal = LayerNorm(config.layer_norm_eps, use_bias=False, name="output_norm")(states)
         both = keep(self._dense(normal, "intermediate", 2 * config.intermediate_size), "inner").astype(jnp.float32)
@@ -163,13 +163,13 @@ def rotary_angles(width: int, size: int, theta: float) -> Angles:
     return jnp.cos(jnp.asarray(angles)), jnp.sin(jnp.asarray(angles))
 
 
-def rotary_at(angles: Angles, places: Int[Array, "rows places"] | None) -> Angles:
-    """Return the angles of `places`, [R, 1, M, size / 2], or of the first position."""
-    cosine, sine = (part[:1] if places is None else part[places][:, None] for part in angles)
+def rotary_at(angles: Angles, indices: Int[Array, "rows indices"] | None) -> Angles:
+    """Return the angles of `indices`, [R, 1, M, size / 2], or of the first position."""
+    cosine, sine = (part[:1] if indices is None else part[indices][:, None] for part in angles)
     return cosine, sine
 
 
-def rotate(heads: Float[Array, "rows heads places size"], angles: Angles) -> Float[Array, "rows heads places size"]:
+def rotate(heads: Float[Array, "rows heads indices size"], angles: Angles) -> Float[Array, "rows heads indices size"]:
     """Rotate each pair (i, i + size / 2) of numbers by the angle of its position, in float32."""
     first, second = jnp.split(heads.astype(jnp.float32), 2, axis=-1)
     cosine, sine = angles

@@ -26,7 +26,7 @@ class Recurrent(NamedTuple):
 
 def init_rnn(
     key: Key[Array, ""],
-    kind: str,
+    cell_type: str,
     inputs: int,
     hidden: int,
     gate_bias: float | None = None,
@@ -36,7 +36,7 @@ def init_rnn(
 
     Args:
         key: Of the random numbers.
-        kind: "gru" or "lstm".
+        cell_type: "gru" or "lstm".
         inputs: The width I of a word.
         hidden: The width H of a state.
         gate_bias: If given, kernels are drawn from He's N(0, 2 / inputs), the input biases of the gates are `gate_bias`, and all
@@ -50,7 +50,7 @@ def init_rnn(
             params[direction] = {}
             for name, size in shapes.items():
                 key, *keys = jax.random.split(key, 3)
-                width, bound = GATES[kind] * hidden, hidden**-0.5
+                width, bound = GATES[cell_type] * hidden, hidden**-0.5
                 draws = [
                     jax.random.uniform(k, shape, jnp.float32, -bound, bound)
                     for k, shape in zip(keys, ((size, width), (width,)), strict=True)
@@ -58,12 +58,12 @@ def init_rnn(
                 params[direction][name] = dict(zip(("kernel", "bias"), draws, strict=True))
         return params
     candidate = 2  # index of the new state (GRU) or cell input (LSTM), which is not a gate
-    gates = jnp.concatenate([jnp.full(hidden, 0.0 if index == candidate else gate_bias) for index in range(GATES[kind])])
+    gates = jnp.concatenate([jnp.full(hidden, 0.0 if index == candidate else gate_bias) for index in range(GATES[cell_type])])
     for direction, direction_key in zip(directions, jax.random.split(key, len(directions)), strict=True):
         keys = jax.random.split(direction_key)
         params[direction] = {
             name: {
-                "kernel": jax.random.normal(part_key, (size, GATES[kind] * hidden)) * (2.0 / size) ** 0.5,
+                "kernel": jax.random.normal(part_key, (size, GATES[cell_type] * hidden)) * (2.0 / size) ** 0.5,
                 "bias": gates if name == "input" else jnp.zeros_like(gates),
             }
             for name, size, part_key in zip(("input", "recurrent"), (inputs, hidden), keys, strict=True)
@@ -72,7 +72,7 @@ def init_rnn(
 
 
 def run_rnn(
-    kind: str,
+    cell_type: str,
     params: Params,
     vectors: Float[Array, "rows tokens inputs"],
     mask: Bool[Array, "rows tokens"],
@@ -82,22 +82,22 @@ def run_rnn(
     names = [name for name in DIRECTIONS if name in params]
     # Words first, as the scan reads them: the input products are wider, and would be transposed twice.
     words = vectors.swapaxes(0, 1)
-    outputs = [_direction(kind, params[name], words, mask, dtype, name == "backward") for name in names]
+    outputs = [_direction(cell_type, params[name], words, mask, dtype, name == "backward") for name in names]
     states = jnp.concatenate([states for states, _ in outputs], axis=-1)
     return Recurrent(jnp.where(mask[..., None], states, 0.0), jnp.concatenate([last for _, last in outputs], axis=-1))
 
 
-def _direction(kind: str, params: Params, words: Array, mask: Array, dtype: DTypeLike, backward: bool) -> tuple[Array, Array]:
+def _direction(cell_type: str, params: Params, words: Array, mask: Array, dtype: DTypeLike, backward: bool) -> tuple[Array, Array]:
     # All input products are computed at once: only the recurrent product depends on the previous state.
     inputs = matmul(words, params["input"]["kernel"], dtype) + params["input"]["bias"]
     recurrent = params["recurrent"]
-    outputs: tuple[Array, Array] = _recur(kind, dtype, backward, inputs, recurrent["kernel"], recurrent["bias"], mask.T)
+    outputs: tuple[Array, Array] = _recur(cell_type, dtype, backward, inputs, recurrent["kernel"], recurrent["bias"], mask.T)
     return outputs[0].swapaxes(0, 1), outputs[1]
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))
 def _recur(
-    kind: str, dtype: DTypeLike, backward: bool, inputs: Array, kernel: Array, bias: Array, mask: Array
+    cell_type: str, dtype: DTypeLike, backward: bool, inputs: Array, kernel: Array, bias: Array, mask: Array
 ) -> tuple[Array, Array]:
     """Return the states [T, R, H] and the last state [R, H], from input products [T, R, G H].
 
@@ -105,14 +105,14 @@ def _recur(
     of each step's gradient of `kernel`, and multiplies them for all steps at once. Automatic differentiation adds to a whole kernel
     in each step.
     """
-    return _recur_forward(kind, dtype, backward, inputs, kernel, bias, mask)[0]
+    return _recur_forward(cell_type, dtype, backward, inputs, kernel, bias, mask)[0]
 
 
 def _recur_forward(
-    kind: str, dtype: DTypeLike, backward: bool, inputs: Array, kernel: Array, bias: Array, mask: Array
+    cell_type: str, dtype: DTypeLike, backward: bool, inputs: Array, kernel: Array, bias: Array, mask: Array
 ) -> tuple[tuple[Array, Array], tuple[Any, ...]]:
-    start = (jnp.zeros((inputs.shape[1], kernel.shape[0])),) * (1 if kind == "gru" else 2)
-    cell = _gru if kind == "gru" else _lstm
+    start = (jnp.zeros((inputs.shape[1], kernel.shape[0])),) * (1 if cell_type == "gru" else 2)
+    cell = _gru if cell_type == "gru" else _lstm
 
     def step(carry: States, now: tuple[Array, Array]) -> tuple[States, Any]:
         following, gates = cell(now[0], matmul(carry[0], kernel, dtype) + bias, carry)
@@ -124,11 +124,11 @@ def _recur_forward(
 
 
 def _recur_backward(
-    kind: str, dtype: DTypeLike, backward: bool, saved: tuple[Any, ...], gradients: tuple[Array, Array]
+    cell_type: str, dtype: DTypeLike, backward: bool, saved: tuple[Any, ...], gradients: tuple[Array, Array]
 ) -> tuple[Array, Array, Array, None]:
     kernel, mask, before, gates = saved
     to_states, to_last = gradients
-    transposed, pull_back = kernel.T, _gru_gradient if kind == "gru" else _lstm_gradient
+    transposed, pull_back = kernel.T, _gru_gradient if cell_type == "gru" else _lstm_gradient
 
     def step(to_carry: States, now: Any) -> tuple[States, tuple[Array, Array]]:
         carry, gate_values, real, to_state = now

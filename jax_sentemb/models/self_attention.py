@@ -64,7 +64,7 @@ def layer_attention(
     memory: AttentionMemory,
     bias: Float[Array, "_ tokens tokens"] | None,
     first_only: bool,
-    places: Int[Array, "rows places"] | None,
+    indices: Int[Array, "rows indices"] | None,
 ) -> tuple[Float[Array, "rows _ width"], Attention]:
     """Return the context of the queries that a layer computes, and the attention of all queries that are given.
 
@@ -75,17 +75,17 @@ def layer_attention(
         memory: How attention is computed.
         bias: [H or 1, T, T], added to the scores.
         first_only: Compute the first query only.
-        places: Compute the queries of these tokens only; None computes all, or the first.
+        indices: Compute the queries of these tokens only; None computes all, or the first.
 
     Returns:
         The context, with the heads side by side, and the attention.
     """
     query, key, value = query_key_value
-    whole_bias, computed_bias = queried_bias(bias, False, None), queried_bias(bias, first_only, places)
-    if not first_only and places is None:
+    whole_bias, computed_bias = queried_bias(bias, False, None), queried_bias(bias, first_only, indices)
+    if not first_only and indices is None:
         context, attention = self_attention(query, key, value, mask, dropout, memory, whole_bias)
     else:
-        count = 1 if places is None else query.shape[2]
+        count = 1 if indices is None else query.shape[2]
         context, attention = attend(query[:, :, :count], key, value, mask, dropout, bias=computed_bias)
         if query.shape[2] > count:  # a capture reads it; the compiler removes the context of these queries
             _, attention = self_attention(query, key, value, mask, AttentionDropout(), memory, whole_bias)

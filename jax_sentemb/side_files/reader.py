@@ -14,20 +14,20 @@ logger = logging.getLogger("jax_sentemb")
 _reported: set[tuple[str, str]] = set()  # files and keys that a warning was logged for
 
 
-def read_side_file(file: Path, kind: str, top: type = dict) -> Any:
-    """Read a JSON file whose keys are those of KEYS[kind].
+def read_side_file(file: Path, file_type: str, top: type = dict) -> Any:
+    """Read a JSON file whose keys are those of KEYS[file_type].
 
     Raises:
         ModelFileError: The file is damaged, or has a key or a value that would change embeddings and is not supported.
     """
     content = read_json(file, top)
-    check_keys(content, kind, file)
+    check_keys(content, file_type, file)
     return content
 
 
-def check_keys(content: Any, kind: str, file: Path) -> None:
-    """Raise ModelFileError for a refused key or value, and warn once of a key that is on no list of KEYS[kind]."""
-    keys = KEYS[kind]
+def check_keys(content: Any, file_type: str, file: Path) -> None:
+    """Raise ModelFileError for a refused key or value, and warn once of a key that is on no list of KEYS[file_type]."""
+    keys = KEYS[file_type]
     for name, value in _entries(content, keys):
         if (refusal := keys.refusal(name)) is not None:
             _check_value(name, value, refusal, file)
