@@ -19,7 +19,7 @@ models: a work directory of a run, an export, any Hugging Face BERT or sentence-
 vectors (GloVe or fastText text, .vec, .npz, also .gz and .xz), or tf-idf. Several models give several rows. Options follow an @:
   bert@cls  bert@mean  bert@first_last   the pooling of an encoder
   runs/m@64                              the first 64 numbers of an embedding; the widths of train.matryoshka are all scored
-  multi@f  multi@max+mean+concatenation  the view and the poolings of a multi-view model (--vectors FILE adds words to its vocabulary)
+  multi@f  multi@max+mean+concatenation  views and poolings of a multi-view model (--vectors FILE adds words to its vocabulary)
   bert@mean+whiten                       whitens the embeddings of a task; remove-first removes their first component; unit length
   glove.txt@sif+remove-first             word vectors weighted by rarity (SIF); stop-words leaves out function words
   "mine=runs/micse"                      another name in the tables
@@ -95,9 +95,7 @@ def parser() -> Parser:
     found.add_argument("--model", action="append", default=[], metavar="MODEL", help="the same as an option")
     found.add_argument("--data", type=user_path, help="the SentEval folder: the one that holds downstream/ and probing/")
     found.add_argument("--tasks", default="sts,transfer", help="tasks and groups (sts, transfer, probing, arguments, all), or help")
-    found.add_argument(
-        "--vectors", type=user_path, help="a file of word vectors, from which missing words are added to a word model"
-    )
+    found.add_argument("--vectors", type=user_path, help="word vectors, from which missing words are added to a word model")
     found.add_argument("--output", type=user_path, help="folder for a JSON file of each task, tables.md and plots")
     found.add_argument("--sts-protocol", default="simcse", help="simcse (default), senteval or multiview")
     found.add_argument("--classifier", default="senteval", help="senteval (default), senteval_prototyping, senteval_2018 or logreg")
@@ -201,7 +199,7 @@ def _plot(options: argparse.Namespace, model: str, outcome: Any) -> None:
 
 
 def _check_plots(options: argparse.Namespace) -> None:
-    """Raise ConfigError for missing packages before anything is scored."""
+    """Raise ConfigError before anything is scored if plots cannot be drawn."""
     from importlib.util import find_spec
 
     if not options.output:
