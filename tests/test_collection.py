@@ -535,7 +535,7 @@ def table(tmp_path, model, corpus, vectors):
         ("mine --corpus CORPUS", 2, "no --model"),
         ("cluster --corpus VECTORS --k 5 --threshold 0.9", 2, "leave out --threshold"),
         ("cluster --corpus VECTORS --k 1000", 2, "k=1000: must be a whole number from 1 to 417"),
-        ("mine --corpus CORPUS --corpus-text CORPUS --model MODEL", 2, "is text; remove --corpus-text"),
+        ("mine --corpus CORPUS --corpus-text CORPUS --model MODEL", 2, "remove --corpus-text"),
         ("mine --corpus VECTORS --corpus-text TMP/latin.txt", 3, "not UTF-8"),
         ("mine --corpus VECTORS --top-k 0", 2, "'0' is not a whole number from 1"),
         ("mine --corpus VECTORS --threshold nan", 2, "'nan' is not a finite number"),

@@ -253,7 +253,7 @@ def test_a_platform_that_is_not_there_is_one_line(tmp_path, platform):
     arguments = f"--config={ROOT}/configs/simcse.py:tiny", f"--workdir={tmp_path}/run"
     code, said = ended_as(tmp_path, "train", *arguments, JAX_PLATFORMS=platform, PYTHONPATH=str(ROOT))
     assert code == 2, said
-    assert said.splitlines()[-1].startswith(f"error: JAX_PLATFORMS={platform}: no such device")
+    assert said.splitlines()[-1].startswith(f"error: JAX_PLATFORMS={platform}: no such device can be used here; unset the variable")
     assert "Traceback" not in said
 
 

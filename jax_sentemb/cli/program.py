@@ -166,7 +166,7 @@ def _no_device() -> str:
     """Return the error line if JAX finds no device of the requested platform."""
     platforms = os.environ.get("JAX_PLATFORMS", "")
     advice = "unset the variable, or install JAX for that device" if platforms else "see the installation guide of JAX"
-    return f"JAX_PLATFORMS={platforms}: JAX cannot use such a device here; {advice}"
+    return f"JAX_PLATFORMS={platforms}: no such device can be used here; {advice}"
 
 
 def _runtime_problem(error: Exception) -> str:
