@@ -108,7 +108,7 @@ def limits_of(rows: Any, count: int) -> tuple[int, int]:
     """Return the first row of a slice of `count` rows, and the row after its last one.
 
     Raises:
-        ConfigError: `rows` is no slice, or has a step.
+        ConfigError: `rows` is not a slice, or has a step.
     """
     if not isinstance(rows, slice) or rows.step not in (None, 1):
         raise ConfigError(f"rows {quote(rows)}: must be a slice without a step; take() returns rows by their numbers")

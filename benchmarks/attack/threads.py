@@ -42,10 +42,10 @@ expected = SentenceEncoder(folder).encode(lines)
 check(in_threads(lambda number: calls[number % 4](parts[number]), range(THREADS)), expected)
 """,
     "cut sentences, as counted and as logged": """
-encoder, said = SentenceEncoder(folder, max_seq_length=10), []
+encoder, messages = SentenceEncoder(folder, max_seq_length=10), []
 class Keep(logging.Handler):
     def emit(self, record):
-        said.append(record.getMessage())
+        messages.append(record.getMessage())
 logging.getLogger("jax_sentemb").addHandler(Keep())
 def cut(count):
     for _ in range(10):
@@ -53,7 +53,7 @@ def cut(count):
         assert encoder.truncated == count, (encoder.truncated, count)
 in_threads(cut, range(THREADS))
 for count in range(1, THREADS):
-    assert sum(line.startswith(f"{count} of {count + 1} ") for line in said) == 10, said
+    assert sum(line.startswith(f"{count} of {count + 1} ") for line in messages) == 10, messages
 """,
     "max_seq_length and prompts that change meanwhile": """
 from jax_sentemb.inference import embedder

@@ -45,22 +45,22 @@ def main(argv: list[str]) -> int:
 
 def parser() -> Parser:
     """Return the parser of the options."""
-    found = Parser(
+    parser = Parser(
         prog="jax-sentemb check",
         description="Describe a corpus before anything is trained on it, and recommend a recipe for it.",
         epilog=EPILOG,
     )
-    found.add_argument(
+    parser.add_argument(
         "files", help="paths and globs, comma separated: .txt, .jsonl, .csv, .tsv (also .gz, .xz), .parquet; or hf:NAME"
     )
-    add_text_options(found)
-    found.add_argument("--weights", default="", help="the BERT to start from: a directory or a hub name (default: from scratch)")
-    found.add_argument("--tokenizer", default="", help="directory of a tokenizer (default: that of --weights, or a new vocabulary)")
-    found.add_argument("--vocab-size", type=positive, default=8000, help="size of a new vocabulary (default: 8000)")
-    found.add_argument("--max-seq-length", type=positive, default=32, help="tokens after which sentences are cut (default: 32)")
-    found.add_argument("--batch-size", type=positive, default=64, help="sentences in a batch (default: 64)")
-    found.add_argument("--json", action="store_true", help="print a JSON object instead of a text")
-    return found
+    add_text_options(parser)
+    parser.add_argument("--weights", default="", help="the BERT to start from: a directory or a hub name (default: from scratch)")
+    parser.add_argument("--tokenizer", default="", help="directory of a tokenizer (default: that of --weights, or a new one)")
+    parser.add_argument("--vocab-size", type=positive, default=8000, help="size of a new vocabulary (default: 8000)")
+    parser.add_argument("--max-seq-length", type=positive, default=32, help="tokens after which sentences are cut (default: 32)")
+    parser.add_argument("--batch-size", type=positive, default=64, help="sentences in a batch (default: 64)")
+    parser.add_argument("--json", action="store_true", help="print a JSON object instead of a text")
+    return parser
 
 
 def survey(options: argparse.Namespace) -> dict[str, Any]:
@@ -171,11 +171,11 @@ def describe(facts: dict[str, Any]) -> list[str]:
 
 def _bars(counts: dict[int, int]) -> list[tuple[str, str, str]]:
     """Return a row for each range of lengths up to the last that is not empty: the range, the number of sentences, and a bar."""
-    edges, most = list(counts), max(counts.values())
+    edges, largest = list(counts), max(counts.values())
     last = max(edge for edge, count in counts.items() if count)
     rows = zip([1, *(edge + 1 for edge in edges)], counts.items(), strict=False)
     return [
-        (f"{start} to {edge}", f"{count:,}", "#" * math.ceil(40 * count / most)) for start, (edge, count) in rows if edge <= last
+        (f"{start} to {edge}", f"{count:,}", "#" * math.ceil(40 * count / largest)) for start, (edge, count) in rows if edge <= last
     ]
 
 

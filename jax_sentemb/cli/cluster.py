@@ -28,12 +28,12 @@ examples:
 
 def parser() -> Parser:
     """Return the parser of the options."""
-    found = parser_of("cluster", "Find groups of sentences that are near to a common centre.", EPILOG)
-    found.add_argument("--threshold", type=finite, help="lowest cosine to the centre (default: chosen from the corpus)")
-    found.add_argument("--min-size", type=positive, help=f"smallest number of sentences in a group (default: {MIN_SIZE})")
-    found.add_argument("--k", type=positive, help="number of groups, instead of the two options above")
-    found.add_argument("--seed", type=count, default=0, help="seed of the first centres of --k (default: 0)")
-    return found
+    parser = parser_of("cluster", "Find groups of sentences that are near to a common centre.", EPILOG)
+    parser.add_argument("--threshold", type=finite, help="lowest cosine to the centre (default: chosen from the corpus)")
+    parser.add_argument("--min-size", type=positive, help=f"smallest number of sentences in a group (default: {MIN_SIZE})")
+    parser.add_argument("--k", type=positive, help="number of groups, instead of the two options above")
+    parser.add_argument("--seed", type=count, default=0, help="seed of the first centres of --k (default: 0)")
+    return parser
 
 
 def main(argv: list[str]) -> int:

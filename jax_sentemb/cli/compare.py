@@ -1,4 +1,4 @@
-"""jax-sentemb compare --recipes simcse,micse,is_bert --seeds 3 --corpus FILE --data SENTEVAL."""
+"""Run `jax-sentemb compare --recipes simcse,micse,is_bert --seeds 3 --corpus FILE --data SENTEVAL`."""
 
 import argparse
 from collections.abc import Sequence
@@ -39,7 +39,7 @@ def parser() -> Parser:
     )
     parser.add_argument("--recipes", required=True, help="recipes by name or file, comma separated; differences are from the first")
     parser.add_argument(
-        "--corpus", required=True, metavar="FILE", help="text to train on: a file with a sentence a line, or a table"
+        "--corpus", required=True, metavar="FILE", help="text to train on: a file with one sentence on each line, or a table"
     )
     parser.add_argument("--data", required=True, type=user_path, help="the SentEval folder: the one that holds downstream/")
     parser.add_argument("--seeds", type=positive, default=3, metavar="N", help="runs of each recipe and budget (default: 3)")

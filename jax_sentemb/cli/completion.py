@@ -17,11 +17,11 @@ examples:
 
 def parser() -> Parser:
     """Return the parser of the options."""
-    found = Parser(
+    parser = Parser(
         prog="jax-sentemb completion", description="Print the script that completes jax-sentemb in a shell.", epilog=EPILOG
     )
-    found.add_argument("shell", choices=("bash", "zsh", "fish"), help="the shell")
-    return found
+    parser.add_argument("shell", choices=("bash", "zsh", "fish"), help="the shell")
+    return parser
 
 
 def main(argv: list[str]) -> int:

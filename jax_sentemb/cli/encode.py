@@ -162,7 +162,7 @@ def _part(text: str) -> Part:
 
 def parser() -> Parser:
     """Return the parser of the options."""
-    found = Parser(
+    parser = Parser(
         prog="jax-sentemb encode",
         description="Encode the texts of a file. Row i of the vectors belongs to record i: a line, or a row of a table.",
         epilog=f"""\
@@ -181,20 +181,20 @@ examples:
 
 {EXIT_CODES}""",
     )
-    found.add_argument(
+    parser.add_argument(
         "--input", required=True, help=".txt, .jsonl, .csv or .tsv, also .gz and .xz; .parquet; globs, several; - reads lines"
     )
-    found.add_argument("--output", type=user_path, required=True, help="a directory, or a name that ends in .npy or .parquet")
-    add_model_options(found, required=True)
-    found.add_argument("--normalize", action="store_true", help="scale vectors to length 1")
-    found.add_argument("--truncate-dim", type=positive, help="write only this number of first numbers of each vector")
-    found.add_argument("--precision", choices=PRECISIONS, default="float32", help="precision of stored numbers (default: float32)")
-    found.add_argument("--rows-per-shard", type=positive, default=50_000, help="rows in a file of the directory (default: 50000)")
-    found.add_argument(
+    parser.add_argument("--output", type=user_path, required=True, help="a directory, or a name that ends in .npy or .parquet")
+    add_model_options(parser, required=True)
+    parser.add_argument("--normalize", action="store_true", help="scale vectors to length 1")
+    parser.add_argument("--truncate-dim", type=positive, help="write only this number of first numbers of each vector")
+    parser.add_argument("--precision", choices=PRECISIONS, default="float32", help="precision of stored numbers (default: float32)")
+    parser.add_argument("--rows-per-shard", type=positive, default=50_000, help="rows in a file of the directory (default: 50000)")
+    parser.add_argument(
         "--part", type=_part, default=Part(), help="encode only part K of N, K/N: on any machines, in any order, into one directory"
     )
-    found.add_argument("--format", choices=("npy", "parquet"), default="npy", help="format of the files in the directory")
-    return found
+    parser.add_argument("--format", choices=("npy", "parquet"), default="npy", help="format of the files in the directory")
+    return parser
 
 
 if __name__ == "__main__":

@@ -86,30 +86,30 @@ def main(argv: list[str]) -> int:
 
 def parser() -> Parser:
     """Return the parser of the options."""
-    found = Parser(
+    parser = Parser(
         prog="jax-sentemb evaluate",
         description="Score sentence embeddings on your own pairs, queries or labels, or on the tasks of SentEval.",
         epilog=EPILOG,
     )
-    found.add_argument("models", nargs="*", metavar="MODEL", help="the models to score, see below")
-    found.add_argument("--model", action="append", default=[], metavar="MODEL", help="the same as an option")
-    found.add_argument("--data", type=user_path, help="the SentEval folder: the one that holds downstream/ and probing/")
-    found.add_argument("--tasks", default="sts,transfer", help="tasks and groups (sts, transfer, probing, arguments, all), or help")
-    found.add_argument("--vectors", type=user_path, help="word vectors, from which missing words are added to a word model")
-    found.add_argument("--output", type=user_path, help="folder for a JSON file of each task, tables.md and plots")
-    found.add_argument("--sts-protocol", default="simcse", help="simcse (default), senteval or multiview")
-    found.add_argument("--classifier", default="senteval", help="senteval (default), senteval_prototyping, senteval_2018 or logreg")
-    found.add_argument(
+    parser.add_argument("models", nargs="*", metavar="MODEL", help="the models to score, see below")
+    parser.add_argument("--model", action="append", default=[], metavar="MODEL", help="the same as an option")
+    parser.add_argument("--data", type=user_path, help="the SentEval folder: the one that holds downstream/ and probing/")
+    parser.add_argument("--tasks", default="sts,transfer", help="tasks, groups (sts, transfer, probing, arguments, all), or help")
+    parser.add_argument("--vectors", type=user_path, help="word vectors, from which missing words are added to a word model")
+    parser.add_argument("--output", type=user_path, help="folder for a JSON file of each task, tables.md and plots")
+    parser.add_argument("--sts-protocol", default="simcse", help="simcse (default), senteval or multiview")
+    parser.add_argument("--classifier", default="senteval", help="senteval (default), senteval_prototyping, senteval_2018, logreg")
+    parser.add_argument(
         "--arguments", type=user_path, action="append", default=[], help="an argument similarity corpus: file or folder"
     )
-    found.add_argument("--ensemble", action="store_true", help="add the ensemble of all models as a row")
-    found.add_argument("--resamples", type=count, default=1000, help="bootstrap draws for the interval of STS scores; 0: none")
-    found.add_argument("--batch-size", type=positive, default=64, help="sentences that are encoded at once (default: 64)")
-    found.add_argument("--plots", action="store_true", help="plot cosine against gold for every similarity task (needs [plots])")
-    found.add_argument("--fetch", action="store_true", help="first download the sets that the Hugging Face hub has (needs [hub])")
-    found.add_argument("--check", action="store_true", help="list the files that exist, those that are missing, and their folders")
-    evaluate_files.add_options(found)
-    return found
+    parser.add_argument("--ensemble", action="store_true", help="add the ensemble of all models as a row")
+    parser.add_argument("--resamples", type=count, default=1000, help="bootstrap draws for the interval of STS scores; 0: none")
+    parser.add_argument("--batch-size", type=positive, default=64, help="sentences that are encoded at once (default: 64)")
+    parser.add_argument("--plots", action="store_true", help="plot cosine against gold for every similarity task (needs [plots])")
+    parser.add_argument("--fetch", action="store_true", help="first download the sets that the Hugging Face hub has (needs [hub])")
+    parser.add_argument("--check", action="store_true", help="list the files that exist, those that are missing, and their folders")
+    evaluate_files.add_options(parser)
+    return parser
 
 
 def _score(options: argparse.Namespace, loaded: Any, root: Path, protocols: Any) -> int:
@@ -160,11 +160,11 @@ def _score(options: argparse.Namespace, loaded: Any, root: Path, protocols: Any)
         outcomes["ensemble"] = {name: outcome for name, outcome in mixed.items() if outcome}
         for outcome in outcomes["ensemble"].values():
             _write(options, "ensemble", suite.record("ensemble", {"members": names}, outcome, root))
-    found = tables.layout(outcomes, protocols, loaded.missing_tasks, failed)
+    layouts = tables.layout(outcomes, protocols, loaded.missing_tasks, failed)
     print()
-    print(plain("\n\n".join(tables.as_text(table) for table in found)))
+    print(plain("\n\n".join(tables.as_text(table) for table in layouts)))
     if options.output:
-        text = "\n".join(tables.as_markdown(table) for table in found)
+        text = "\n".join(tables.as_markdown(table) for table in layouts)
         options.output.mkdir(parents=True, exist_ok=True)
         write_text(options.output / "tables.md", text + "\n")
         print(plain(f"\nwritten: {options.output}/tables.md and a JSON file for each model and task"))
@@ -247,8 +247,8 @@ def _check(root: Path) -> int:
                 print(f"  {name:<24}{'bad':<9}{error}")
                 code = DataError.exit_code
             for folder in dict.fromkeys(file.parent for file in missing):
-                there = [file.name for file in missing if file.parent == folder]
-                names_of = ", ".join(there[:3]) + (f" and {len(there) - 3} more" if len(there) > 3 else "")
+                existing = [file.name for file in missing if file.parent == folder]
+                names_of = ", ".join(existing[:3]) + (f" and {len(existing) - 3} more" if len(existing) > 3 else "")
                 print(f"  {'':<24}missing: {folder.relative_to(root)}/ {names_of}")
     return code
 

@@ -1,4 +1,4 @@
-"""jax-sentemb evaluate MODEL... --pairs FILE, --retrieval DIR or --labels FILE: scores on the files of the user."""
+"""Run `jax-sentemb evaluate MODEL... --pairs FILE`, `--retrieval DIR` or `--labels FILE`: score the files of the user."""
 
 import argparse
 import json

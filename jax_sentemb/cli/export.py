@@ -6,15 +6,15 @@ from jax_sentemb.files import user_path
 
 def parser() -> Parser:
     """Return the parser of the options."""
-    found = Parser(
+    parser = Parser(
         prog="jax-sentemb export",
         description="Export a checkpoint for transformers and sentence-transformers.",
         epilog=f"example:\n  jax-sentemb export --workdir runs/micse --step 500 --output models/micse-500\n\n{EXIT_CODES}",
     )
-    found.add_argument("--workdir", type=user_path, required=True, help="work directory of a run")
-    found.add_argument("--step", default="best", help="best (default; without a best step, last), last, or a number")
-    found.add_argument("--output", type=user_path, help="directory to write (default: WORKDIR/export)")
-    return found
+    parser.add_argument("--workdir", type=user_path, required=True, help="work directory of a run")
+    parser.add_argument("--step", default="best", help="best (default; without a best step, last), last, or a number")
+    parser.add_argument("--output", type=user_path, help="directory to write (default: WORKDIR/export)")
+    return parser
 
 
 def main(argv: list[str]) -> int:

@@ -17,10 +17,10 @@ examples:
 
 def parser() -> Parser:
     """Return the parser of the options."""
-    found = parser_of("mine", "Find the most similar pairs of a corpus. Every pair is compared.", EPILOG)
-    found.add_argument("--top-k", type=positive, default=100, help="number of pairs (default: 100)")
-    found.add_argument("--threshold", type=finite, help="only pairs with this cosine or more")
-    return found
+    parser = parser_of("mine", "Find the most similar pairs of a corpus. Every pair is compared.", EPILOG)
+    parser.add_argument("--top-k", type=positive, default=100, help="number of pairs (default: 100)")
+    parser.add_argument("--threshold", type=finite, help="only pairs with this cosine or more")
+    return parser
 
 
 def main(argv: list[str]) -> int:

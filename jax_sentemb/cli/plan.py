@@ -70,17 +70,17 @@ def _plan(options: Any, argv: list[str]) -> int:
 
 def parser() -> Parser:
     """Return the parser of the options other than the settings."""
-    found = Parser(
+    parser = Parser(
         prog="jax-sentemb plan",
         usage="jax-sentemb plan --config RECIPE --target TARGET [--find batch_size|fsdp] [--json] [--config.SECTION.FIELD=V ...]",
         description="Tell whether a run fits TPUs or GPUs, which need not be present, and a bound of its speed on them.",
         epilog=EPILOG,
         allow_abbrev=False,
     )
-    found.add_argument("--target", required=True, help="the accelerator, see below")
-    found.add_argument("--find", choices=("batch_size", "fsdp"), help="find the largest batch, or the smallest split, that fits")
-    found.add_argument("--json", action="store_true", help="print a JSON object instead of a text")
-    return found
+    parser.add_argument("--target", required=True, help="the accelerator, see below")
+    parser.add_argument("--find", choices=("batch_size", "fsdp"), help="find the largest batch, or the smallest split, that fits")
+    parser.add_argument("--json", action="store_true", help="print a JSON object instead of a text")
+    return parser
 
 
 def _with_files(rest: list[str]) -> list[str]:

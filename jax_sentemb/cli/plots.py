@@ -42,12 +42,12 @@ def _plot_low_shot(options: argparse.Namespace) -> list[Path]:
 
 def parser() -> Parser:
     """Return the parser of the options."""
-    found = Parser(
+    parser = Parser(
         prog="jax-sentemb plots",
         description="Draw the results of a run or a study.",
         epilog=f"example:\n  jax-sentemb plots run --help\n\n{EXIT_CODES}",
     )
-    plots = found.add_subparsers(dest="plot", required=True, metavar="PLOT")
+    plots = parser.add_subparsers(dest="plot", required=True, metavar="PLOT")
 
     def add_plot(name: str, draw: Callable[[argparse.Namespace], list[Path]], text: str) -> argparse.ArgumentParser:
         added = plots.add_parser(name, help=text, description=text)
@@ -62,7 +62,7 @@ def parser() -> Parser:
     low_shot.add_argument("--column", default="average", help="the score to draw (default: average)")
     low_shot.add_argument("--title", default="Training on few sentences", help="the title of the picture")
     low_shot.add_argument("--output", type=user_path, required=True, help="PNG file")
-    return found
+    return parser
 
 
 if __name__ == "__main__":

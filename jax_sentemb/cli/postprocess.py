@@ -22,19 +22,19 @@ examples:
 
 def parser() -> Parser:
     """Return the parser of the options."""
-    found = Parser(
+    parser = Parser(
         prog="jax-sentemb postprocess",
         description="Remove the strongest components of a model's embeddings of your text, or whiten them.",
         epilog=EPILOG,
     )
-    found.add_argument("--model", required=True, help="a work directory, an export, any sentence-transformers or BERT directory")
-    found.add_argument("--corpus", required=True, help="your text: .txt, .jsonl, .csv, .tsv, also .gz and .xz; .parquet; globs")
-    add_text_options(found)
-    found.add_argument("--output", type=user_path, required=True, help="directory to write")
-    found.add_argument("--remove", type=positive, help="subtract the mean and this number of the strongest components")
-    found.add_argument("--whiten", action="store_true", help="map to mean 0 and covariance 1")
-    found.add_argument("--width", type=positive, default=0, help="with --whiten: keep this number of the strongest components")
-    return found
+    parser.add_argument("--model", required=True, help="a work directory, an export, any sentence-transformers or BERT directory")
+    parser.add_argument("--corpus", required=True, help="your text: .txt, .jsonl, .csv, .tsv, also .gz and .xz; .parquet; globs")
+    add_text_options(parser)
+    parser.add_argument("--output", type=user_path, required=True, help="directory to write")
+    parser.add_argument("--remove", type=positive, help="subtract the mean and this number of the strongest components")
+    parser.add_argument("--whiten", action="store_true", help="map to mean 0 and covariance 1")
+    parser.add_argument("--width", type=positive, default=0, help="with --whiten: keep this number of the strongest components")
+    return parser
 
 
 def main(argv: list[str]) -> int:

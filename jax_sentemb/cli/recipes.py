@@ -18,13 +18,13 @@ examples:
 
 def parser() -> Parser:
     """Return the parser of the options."""
-    found = Parser(
+    parser = Parser(
         prog="jax-sentemb recipes",
         description="List the recipes: what each trains, and what it needs. `train --config NAME` runs one.",
         epilog=EPILOG,
     )
-    found.add_argument("name", nargs="?", metavar="NAME", help="print the file of this recipe")
-    return found
+    parser.add_argument("name", nargs="?", metavar="NAME", help="print the file of this recipe")
+    return parser
 
 
 def main(argv: list[str]) -> int:

@@ -7,13 +7,13 @@ from jax_sentemb.files import user_path
 
 def parser() -> Parser:
     """Return the parser of the options."""
-    found = Parser(
+    parser = Parser(
         prog="jax-sentemb report",
         description="Write report.html from the files of a work directory.",
         epilog=f"example:\n  jax-sentemb report --workdir runs/micse\n\n{EXIT_CODES}",
     )
-    found.add_argument("--workdir", type=user_path, required=True, help="work directory of a run or of a sweep")
-    return found
+    parser.add_argument("--workdir", type=user_path, required=True, help="work directory of a run or of a sweep")
+    return parser
 
 
 def main(argv: list[str]) -> int:

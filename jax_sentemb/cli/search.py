@@ -20,14 +20,14 @@ examples:
 
 def parser() -> Parser:
     """Return the parser of the options."""
-    found = parser_of("search", "Find the sentences of a corpus that are most similar to each query. All are compared.", EPILOG)
-    found.add_argument("--queries", help="a text file with one query on each line; - reads standard input")
-    found.add_argument("--query-column", default="", help="the field with the queries (default: that of --column)")
-    found.add_argument("--query-id", default="", help="the field with the ids of the queries (default: _id, if it exists)")
-    found.add_argument("--query", action="append", default=[], help="a query itself; may be repeated")
-    found.add_argument("--top-k", type=positive, default=10, help="results for each query (default: 10)")
-    found.add_argument("--index", type=user_path, help="approximate search with this file, built if missing (needs [ann])")
-    return found
+    parser = parser_of("search", "Find the sentences of a corpus that are most similar to each query. All are compared.", EPILOG)
+    parser.add_argument("--queries", help="a text file with one query on each line; - reads standard input")
+    parser.add_argument("--query-column", default="", help="the field with the queries (default: that of --column)")
+    parser.add_argument("--query-id", default="", help="the field with the ids of the queries (default: _id, if it exists)")
+    parser.add_argument("--query", action="append", default=[], help="a query itself; may be repeated")
+    parser.add_argument("--top-k", type=positive, default=10, help="results for each query (default: 10)")
+    parser.add_argument("--index", type=user_path, help="approximate search with this file, built if missing (needs [ann])")
+    return parser
 
 
 def main(argv: list[str]) -> int:

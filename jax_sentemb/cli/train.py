@@ -36,28 +36,28 @@ Exit codes: 0 done, 2 usage or configuration, 3 data, 4 model file or checkpoint
 
 def parser() -> Parser:
     """Return the parser of the options other than the settings."""
-    found = Parser(
+    parser = Parser(
         prog="jax-sentemb train",
         usage="jax-sentemb train --config RECIPE [--workdir DIR] [--config.SECTION.FIELD=VALUE ...]",
         description=DESCRIPTION, epilog=EPILOG, add_help=False, allow_abbrev=False,
     )  # fmt: skip
-    found.add_argument("-h", "--help", action="store_true", help="print this text and, with --config, the settings of the recipe")
-    found.add_argument(
+    parser.add_argument("-h", "--help", action="store_true", help="print this text and, with --config, the settings of the recipe")
+    parser.add_argument(
         "--config", metavar="RECIPE", nargs="?", const="", default="",
         help="name of a recipe (jax-sentemb recipes lists them) or its file (.py, .yaml); RECIPE:tiny runs for seconds",
     )  # fmt: skip
-    found.add_argument(
+    parser.add_argument(
         "--workdir", type=user_path, metavar="DIR",
         help="folder of checkpoints, log, scores and export (default: runs/NAME of the recipe); the same command resumes the run",
     )  # fmt: skip
-    found.add_argument(
+    parser.add_argument(
         "--distributed", action="store_true", help="run as one of several processes that find each other: TPU pods, SLURM, MPI"
     )
-    found.add_argument("--coordinator", default="", metavar="HOST:PORT", help="otherwise: address of process 0")
-    found.add_argument("--processes", type=int, default=0, metavar="N", help="number of processes")
-    found.add_argument("--process", type=int, default=-1, metavar="I", help="number of this process, from 0")
-    found.add_argument("--debug", action="store_true", help="print a traceback with an error")
-    return found
+    parser.add_argument("--coordinator", default="", metavar="HOST:PORT", help="otherwise: address of process 0")
+    parser.add_argument("--processes", type=int, default=0, metavar="N", help="number of processes")
+    parser.add_argument("--process", type=int, default=-1, metavar="I", help="number of this process, from 0")
+    parser.add_argument("--debug", action="store_true", help="print a traceback with an error")
+    return parser
 
 
 def parse(argv: list[str]) -> tuple[Any, Path, dict[str, Any]]:
@@ -67,19 +67,19 @@ def parse(argv: list[str]) -> tuple[Any, Path, dict[str, Any]]:
         The Config with its overrides, the work directory, and the arguments of `parallel.Join`.
     """
     spelled = [re.sub(r"^-(?=[a-z][a-z.])", "--", argument).replace("--helpfull", "--help") for argument in argv[1:]]
-    found = parser()
-    options, rest = found.parse_known_args(spelled)
+    command_parser = parser()
+    options, rest = command_parser.parse_known_args(spelled)
     if options.help and not options.config:
-        found.print_help()
+        command_parser.print_help()
         raise SystemExit(0)
     if not options.config:
         raise ConfigError("no --config: name a recipe, for instance --config micse (jax-sentemb recipes lists them)")
     from jax_sentemb.config import check
 
     config = read_config(options.config)
-    change(config, config_settings(rest, config, found))
+    change(config, config_settings(rest, config, command_parser))
     if options.help:
-        found.print_help()
+        command_parser.print_help()
         about = f"\n{options.config}:\n\n{text}\n" if (text := description(options.config)) else ""
         print(plain(f"{about}\nSettings of {options.config}, with their values:\n\n{settings_text(config)}"))
         raise SystemExit(0)

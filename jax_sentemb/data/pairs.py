@@ -106,8 +106,10 @@ class PairTokens:
             ids, cut = JoinedPairs(tokenizer).encode(list(zip(pairs.first, pairs.second, strict=True)), max_seq_length)
             self._sides = [ids]
         else:
-            (one, cut_first), (other, cut_second) = (tokenizer.encode(side, max_seq_length) for side in (pairs.first, pairs.second))
-            self._sides, cut = [one, other], cut_first + cut_second
+            (first, cut_first), (second, cut_second) = (
+                tokenizer.encode(side, max_seq_length) for side in (pairs.first, pairs.second)
+            )
+            self._sides, cut = [first, second], cut_first + cut_second
         lengths = np.array([[len(row) for row in side] for side in self._sides])
         self.line, self.lengths = np.arange(len(pairs.first)), lengths.max(axis=0)
         self._labels, self.pad_id, self.max_seq_length = pairs.labels.astype(np.float32), tokenizer.pad_id, max_seq_length
@@ -149,8 +151,8 @@ class JoinedPairs:
         room = max_seq_length - 2 - len(self._between)
         first, second = (self._tokenizer.encode(list(side), room + 3)[0] for side in zip(*pairs, strict=True))
         rows, cut = [], 0
-        for pair, one, other in zip(pairs, first, second, strict=True):
-            left, right = one[1:-1], other[1:-1]
+        for pair, left_row, right_row in zip(pairs, first, second, strict=True):
+            left, right = left_row[1:-1], right_row[1:-1]
             if len(left) + len(right) > room:
                 cut += 1
                 # The shorter side stays whole if it fits into half of the room; else both sides get half. An odd token goes to the
@@ -158,7 +160,7 @@ class JoinedPairs:
                 shorter = min(len(left), len(right), room // 2)
                 keep = room - shorter if self._first_is_longer(pair, len(left), len(right)) else shorter
                 left, right = left[:keep], right[: room - keep]
-            rows.append(np.concatenate([one[:1], left, self._between, right, one[-1:]]).astype(np.int32))
+            rows.append(np.concatenate([left_row[:1], left, self._between, right, left_row[-1:]]).astype(np.int32))
         return rows, cut
 
     def _first_is_longer(self, pair: tuple[str, str], left: int, right: int) -> bool:

@@ -92,7 +92,7 @@ def load_encoder(spec: ModelSpec) -> SentenceEncoder:
     """Load the encoder that a text describes.
 
     Raises:
-        ConfigError: The model is missing, is no encoder, or has options that only the tasks of SentEval have.
+        ConfigError: The model is missing, is not an encoder, or has options that only the tasks of SentEval have.
         ModelFileError: The model is damaged.
     """
     path = user_path(spec.source)

@@ -1,4 +1,4 @@
-"""Encode texts into a folder of vectors, which says what they are made from and continues after an interruption."""
+"""Encode texts into a folder of vectors, which records their sources. An interrupted call can be continued."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -26,7 +26,7 @@ def encoded_sources(encoder: "SentenceEncoder", name: str, corpus: Source, role:
         encoder: The model.
         name: The name of the model in messages.
         corpus: The texts.
-        role: "document" or "query", which may have prompts of their own; "" is the default prompt.
+        role: "document" or "query", which may have separate prompts; "" is the default prompt.
     """
     settings = encoder.encode_settings
     return {

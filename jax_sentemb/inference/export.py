@@ -247,7 +247,7 @@ def export_loaded(
 
 
 def _stated_of(root: Path, model: LoadedModel, max_seq_length: int, is_changed: bool) -> dict[str, Any]:
-    """Return what the run or export at `root` says of its model; scores only if they are those of `model`, as it is."""
+    """Return the metadata of the model in the run or export at `root`, with scores only if they belong to `model`."""
     if (root / "model.json").is_file():
         metadata = read_metadata(root)
         facts: dict[str, Any] = {**metadata, "training": {**metadata["training"], "steps": model.metadata.get("step")}}

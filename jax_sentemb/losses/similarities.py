@@ -28,7 +28,7 @@ def similarity_distillation(
         student: The student's vectors in the space of the teacher.
         teacher: The teacher's vectors of the same sentences.
         queue: The teacher's vectors of other sentences; the candidates are the batch and the queue.
-        sentences: Row numbers of the batch and of the queue; a sentence is no candidate of itself.
+        sentences: Row numbers of the batch and of the queue; a sentence is not a candidate of itself.
         temperatures: Of the teacher and of the student.
 
     Example:

@@ -11,8 +11,8 @@ from jax_sentemb.models.bert import Bert
 from jax_sentemb.models.families.mpnet import BUCKETS
 from jax_sentemb.types import Array
 
-FARTHEST = 128  # distance with a bucket of its own; transformers fixes it
-EXACT = BUCKETS // 4  # distances with a bucket of their own, in each direction
+FARTHEST = 128  # distance with its own bucket; transformers fixes it
+EXACT = BUCKETS // 4  # distances with their own buckets, in each direction
 
 
 class MPNet(Bert):

@@ -130,7 +130,7 @@ KEYS: dict[str, Keys] = {
         {
             "model_type architectures tokenizer_name apply_pca apply_zipf sif_coefficient hidden_dim seq_length pooling": "how the "
             "table was made",
-            "embedding_dtype vocabulary_quantization": "said by the weight file",
+            "embedding_dtype vocabulary_quantization": "recorded in the weight file",
             "head_config head_config.*": "of a classifier, which is not read",
         },
         {},
