@@ -14,7 +14,6 @@ from collections import Counter
 from pathlib import Path
 
 HERE = Path(__file__).parent
-UNTRAINED = 52.4  # mini-2 read by first and last layer, five sets (simcse_family/README.md)
 TABLE = HERE.parent / "jax_sentemb" / "cli" / "recommendations.json"
 
 
@@ -24,10 +23,16 @@ def results(name: str, file_name: str = "results.csv") -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+def untrained(encoder: str) -> float:
+    """Score of an encoder without training by its best readout (experiments/baselines.py)."""
+    rows = results(".", "baselines.csv")
+    return max(float(row["average"]) for row in rows if row["baseline"].startswith(f"{encoder} untrained"))
+
+
 def many() -> dict[str, float]:
     """Scores after 400 steps on the NLI sentences and captions (experiments/is_bert/run.py sets the steps)."""
     scores = {row["model"]: float(row["value"]) for row in results("is_bert") if (row["table"], row["score"]) == ("sts", "average")}
-    return {"steps": 400, "untrained": scores["untrained [CLS]"], "simcse": scores["SimCSE"], "is_bert": scores["IS-BERT"]}
+    return {"steps": 400, "untrained": untrained("bert-mini"), "simcse": scores["SimCSE"], "is_bert": scores["IS-BERT"]}
 
 
 def family() -> dict[str, float]:
@@ -37,7 +42,7 @@ def family() -> dict[str, float]:
         for row in results("simcse_family", "methods.csv")
         if (row["variant"], row["checkpoint"]) == ("SimCSE", "dev")
     ]
-    return {"seeds": len(scores), "simcse": statistics.mean(scores), "untrained": UNTRAINED}
+    return {"seeds": len(scores), "simcse": statistics.mean(scores), "untrained": untrained("mini-2")}
 
 
 def checkpoint() -> dict[str, float]:
@@ -49,7 +54,9 @@ def checkpoint() -> dict[str, float]:
     def reached(criterion: str) -> float:
         return statistics.mean(float(max(run, key=lambda row: float(row[criterion]))["test"]) for run in runs.values())
 
-    return {"retrieval": reached("halves retrieval"), "last": reached("step"), "dev": reached("STSBenchmark-dev")}
+    first = statistics.mean(float(min(run, key=lambda row: float(row["step"]))["test"]) for run in runs.values())
+    selected = {"retrieval": reached("halves retrieval"), "last": reached("step"), "dev": reached("STSBenchmark-dev")}
+    return selected | {"first": first}
 
 
 def changes(encoder: str, recipe: str, rate: float) -> list[tuple[str, float, float]]:

@@ -81,8 +81,8 @@ MANY = Choice(
     {},
     MEASURED["many"]["steps"],
     "fair: the published settings for BERT-base; measured with one BERT of four layers, one seed",
-    "experiments/is_bert: {steps} steps on 196,812 sentences raise [CLS] from {untrained} to {simcse} on similarity; IS-BERT "
-    "reaches {is_bert}".format(**MEASURED["many"]),
+    "experiments/is_bert: after {steps} steps on 196,812 sentences its [CLS] has {simcse} on similarity and IS-BERT {is_bert}; "
+    "without training first and last layer have {untrained}".format(**MEASURED["many"]),
     [
         "for a small BERT --config.method.pooling=first_last --config.method.head=False --config.method.temperature=0.5 "
         "--config.optimizer.learning_rate=1e-4 --config.train.max_steps=100: a BERT of four layers went from {untrained} to "
@@ -131,7 +131,7 @@ NEIGHBOURS = Choice(
 )
 CHECKPOINT = (
     "--config.eval.eval_steps=10 --config.eval.select=retrieval --config.eval.patience=3: select better weights than the last, "
-    "without labels (experiments/choosing: {retrieval} against {last}; with STS-B dev {dev}), see docs/choosing.md"
+    "without labels (experiments/choosing: {retrieval} against {last}; always the first {first}, with STS-B dev {dev})"
 ).format(**MEASURED["checkpoint"])
 LONG = "--config.data.max_seq_length=32, as in the papers and in that measurement: cuts more text, but takes less time and memory"
 SENTENCES = "to compare sentences with sentences; " + ADAPT.evidence
