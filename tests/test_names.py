@@ -25,6 +25,7 @@ TESTED_IN = {
     ),
     "test_export.py": "inference/verify",
     "test_hostile_files.py": "data/tokenizer_checks formats/run_dir inference/load",
+    "test_corpus_map.py": "cli/map reporting/map_page",
     "test_html_report.py": (
         "cli/report reporting/html_parts reporting/report_data reporting/report_sections reporting/samples reporting/svg"
     ),

@@ -185,7 +185,6 @@ class Opener:
 
         A model may have a prompt for queries and one for documents.
         """
-        show_progress = sys.stderr.isatty()
         width = like.sources.get("truncate_dim") if isinstance(like, Vectors) and like.is_marked else None
         prompt = self.encoder.prompt_for("document" if like is None else "query")
         sources = functools.cache(lambda: self._sources_of(corpus or Source("queries", "")))
@@ -193,7 +192,7 @@ class Opener:
             check_sources(sources())
 
         def encode(texts: list[str]) -> EncodedSentences:
-            vectors = self.encoder.encode(texts, self.options.batch_size, show_progress, truncate_dim=width, prompt_name=prompt)
+            vectors = self.encoder.encode(texts, self.options.batch_size, True, truncate_dim=width, prompt_name=prompt)
             return EncodedSentences(np.asarray(vectors), self.encoder.truncated)
 
         return Collection(encode_texts(texts, encode).vectors, texts, sources)

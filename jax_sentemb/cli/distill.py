@@ -1,13 +1,12 @@
 """Run `jax-sentemb distill --model DIR --corpus corpus.txt --output DIR`: make a static table of token vectors of an encoder."""
 
 import argparse
-from typing import Any
 
 from jax_sentemb.cli.encode import add_text_options, corpus_sentences, naming_model
 from jax_sentemb.cli.program import EXIT_CODES, Parser, count, finite, positive, start
 from jax_sentemb.errors import ConfigError, plain
 from jax_sentemb.files import user_path
-from jax_sentemb.system.terminal import bar
+from jax_sentemb.system.terminal import Progress
 
 EPILOG = f"""\
 A static table or a small encoder? A table runs no network. It is hundreds of times as fast as its encoder, but ignores the order of
@@ -45,10 +44,10 @@ def main(argv: list[str]) -> int:
         model = load(options.model, batch_size=options.batch_size)
     vectors = Vectors(options.vectors) if options.vectors else None
     regression = Regression(options.epochs, options.batch_size, options.learning_rate, options.seed) if options.epochs else None
-    bars: dict[str, Any] = {}
+    bars: dict[str, Progress] = {}
 
     def progress(task: str, more: int, total: int) -> None:
-        (bars.get(task) or bars.setdefault(task, bar()(total=total, desc=task, unit=" sentences", disable=None))).update(more)
+        (bars.get(task) or bars.setdefault(task, Progress(task, total, "sentences"))).update(more)
 
     settings = Settings(options.width, options.sif, regression)
     table = distill(model, options.model, sentences, options.output, settings, vectors, progress)

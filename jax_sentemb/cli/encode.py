@@ -47,11 +47,11 @@ def main(argv: list[str]) -> int:
     keywords = {"normalize_embeddings": options.normalize, "truncate_dim": options.truncate_dim, "prompt_name": prompt}
 
     def encode(texts: list[str]) -> EncodedSentences:
-        vectors = encoder.encode(texts, options.batch_size, False, **keywords)
+        vectors = encoder.encode(texts, options.batch_size, False, progress=progress.update, **keywords)
         sentences.check_unchanged()
         return EncodedSentences(np.asarray(vectors), encoder.truncated)
 
-    from tqdm import tqdm
+    from jax_sentemb.system.terminal import Progress
 
     shards = options.part.shards(count := -(-len(texts) // options.rows_per_shard))
     if options.part.total > count:
@@ -59,10 +59,10 @@ def main(argv: list[str]) -> int:
         print_warning(f"--part {options.part}: some parts are empty, the text has {count} shards; {advice}")
     logger.setLevel(logging.ERROR)  # the number of cut sentences is printed once, at the end
     rows = sum(min(options.rows_per_shard, len(texts) - shard * options.rows_per_shard) for shard in shards)
-    with tqdm(total=len(texts) if is_single else rows, desc=plain(output.name), unit=" rows", disable=None) as bar:
+    with Progress(output.name, len(texts) if is_single else rows, "rows") as progress:
         record_of = None if records.are_plain else records.record
         write = write_file if is_single else functools.partial(write_shards, part=options.part)
-        manifest = write(output, _metadata(encoder, options, records), texts, encode, bar.update, record_of=record_of)
+        manifest = write(output, _metadata(encoder, options, records), texts, encode, progress.finish, record_of=record_of)
         truncated = manifest["truncated"]
     notes = [f"{output}: {len(texts)} vectors"]
     if not is_single and "part" in manifest:
@@ -147,10 +147,15 @@ def add_model_options(parser: argparse.ArgumentParser, required: bool) -> None:
     parser.add_argument(
         "--model", required=required, help="a work directory, an export, any sentence-transformers or BERT directory"
     )
+    add_encoding_options(parser)
+    add_text_options(parser, has_ids=True)
+
+
+def add_encoding_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options about how a model encodes."""
     parser.add_argument("--dtype", choices=DTYPES, default="float32", help="precision of the matrix products (default: float32)")
     parser.add_argument("--max-seq-length", type=positive, help="tokens after which a sentence is cut (default: that of the model)")
     parser.add_argument("--batch-size", type=positive, default=64, help="sentences that are encoded at once")
-    add_text_options(parser, has_ids=True)
 
 
 def _part(text: str) -> Part:

@@ -113,10 +113,9 @@ def parser() -> Parser:
 
 
 def _score(options: argparse.Namespace, loaded: Any, root: Path, protocols: Any) -> int:
-    from tqdm import tqdm
-
     from jax_sentemb.evaluation import suite, tables
     from jax_sentemb.evaluation.model_spec import load_eval_model, with_widths
+    from jax_sentemb.system.terminal import Progress
 
     items = loaded.items
     for error in loaded.errors:
@@ -142,15 +141,15 @@ def _score(options: argparse.Namespace, loaded: Any, root: Path, protocols: Any)
         outcomes[model.name] = {}
         distinct = [len(set(item.sentences)) for item in items]
         total = sum(distinct) if model.per_task else len({sentence for item in items for sentence in item.sentences})
-        with tqdm(total=total, desc=plain(model.name), unit=" sentences", disable=None) as bar:
-            for item, outcome in suite.score(model, items, protocols, bar.update):
+        with Progress(model.name, total, "sentences") as progress:
+            for item, outcome in suite.score(model, items, protocols, progress.update):
                 if isinstance(outcome, UserError):
                     failed.append(tables.FailedTask(model.name, item.name, str(outcome)))
-                    bar.write(plain(f"error: {failed[-1]}"), file=sys.stderr)
+                    progress.write(f"error: {failed[-1]}")
                     code = code or outcome.exit_code
                     continue
                 outcomes[model.name][item.name] = outcome
-                bar.write(plain(f"{model.name}: {_line(outcome)}"))
+                progress.write(f"{model.name}: {_line(outcome)}", "stdout")
                 _write(options, model.name, suite.record(model.name, model.metadata, outcome, root))
                 if options.plots and outcome.similarities:
                     _plot(options, model.name, outcome)

@@ -121,12 +121,12 @@ class _Scorer:
     def _score_task(self, label: str, encoder: Any, table: "Table") -> None:
         from jax_sentemb.evaluation.user_scores import encoder_vectors
         from jax_sentemb.evaluation.user_tables import line
-        from jax_sentemb.system.terminal import bar
+        from jax_sentemb.system.terminal import Progress
 
         task = table.task
         folder = (self._options.output or self._temporary) / "vectors" / label / task.name
         total = sum(len(texts.lines) for texts in task.texts.values())
-        with bar()(total=total, desc=plain(label), unit=" texts", disable=None) as progress:
+        with Progress(label, total, "texts") as progress:
             vectors: dict[str, Any] = dict(encoder_vectors(encoder, label, task, folder, self._options.batch_size, progress.update))
         if cut := sum(each.manifest["truncated"] for each in vectors.values()):
             print(plain(f"note: {label}: {cut:,} texts longer than {encoder.max_seq_length} tokens were cut"), file=sys.stderr)

@@ -48,12 +48,14 @@ def main(argv: list[str]) -> int:
     from jax_sentemb.inference.load import load
     from jax_sentemb.inference.postprocess import SAMPLE, before_length, whitening, with_layer, without_components
     from jax_sentemb.parallel import use_compilation_cache
+    from jax_sentemb.system.terminal import Progress
 
     use_compilation_cache()
     with naming_model():
         model = load(options.model)
     sample = [sentences[row] for row in range(0, len(sentences), -(-len(sentences) // SAMPLE))]
-    vectors = before_length(model, sample)
+    with Progress("encode", len(set(sample)), "sentences") as progress:
+        vectors = before_length(model, sample, progress.update)
     layer = without_components(vectors, options.remove) if options.remove else whitening(vectors, options.width)
     changed = with_layer(model, layer)
     sources = {

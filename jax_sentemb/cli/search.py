@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from jax_sentemb.cli.collection import Collection, Opener, parser_of, print_empty, print_noise, print_rows
+from jax_sentemb.cli.collection import Collection, Opener, parser_of, print_empty, print_rows
 from jax_sentemb.cli.program import Parser, positive, start
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.files import user_path
@@ -62,7 +62,6 @@ def main(argv: list[str]) -> int:
     else:
         hits = search(query_vectors, corpus.vectors, options.top_k)
     print_empty(corpus, queries)
-    print_noise(corpus)
     print_rows(
         (
             _hit(queries, query, corpus, row, score)

@@ -152,10 +152,10 @@ def _as_json(identity: Any, where: str) -> bytes:
         DataError: JSON has no form for the id, such as bytes and Infinity.
     """
     if isinstance(identity, bytes):
-        raise DataError(f"{where}: the id is bytes, not text or a number; give another --id")
+        raise DataError(f"{where}: the id is bytes, not text or a number; give another ", Setting("--id"))
     if isinstance(identity, float) and math.isnan(identity):
         identity = None
     try:
         return json.dumps(identity, default=str, allow_nan=False).encode() + b"\n"
     except ValueError:
-        raise DataError(f"{where}: the id {quote(identity)} is not a number in JSON; give another --id") from None
+        raise DataError(f"{where}: the id {quote(identity)} is not a number in JSON; give another ", Setting("--id")) from None

@@ -29,7 +29,7 @@ from jax_sentemb.provenance import VECTORS, Source, check, fingerprint
 from jax_sentemb.retrieval.sources import RowSubset
 from jax_sentemb.retrieval.vector_manifest import manifest_path, marked, sources_of
 from jax_sentemb.retrieval.vector_store import Vectors, write_shards
-from jax_sentemb.system.terminal import bar
+from jax_sentemb.system.terminal import Progress
 from jax_sentemb.types import EncodedSentences
 
 ROWS = 1 << 13  # sentences of a shard: an interruption loses at most the work on one shard
@@ -181,18 +181,20 @@ def encode_once(encoder: SentenceEncoder, dtype: str, sentences: Sentences, line
     rows: Any = sentences if lines is None else _Lines(sentences, lines)
 
     def encode(texts: list[str]) -> EncodedSentences:
-        vectors = encoder.encode(texts, show_progress_bar=False, normalize_embeddings=True, prompt_name=prompt)
+        vectors = encoder.encode(
+            texts, show_progress_bar=False, normalize_embeddings=True, prompt_name=prompt, progress=progress.update
+        )
         sentences.check_unchanged()
         return EncodedSentences(np.asarray(vectors), encoder.truncated)
 
-    with _writing(folder), bar()(total=len(rows), desc="teacher", unit=" sentences", disable=None) as progress:
-        write: Callable[[], Any] = lambda: write_shards(folder, marked(sources), rows, encode, progress.update)  # noqa: E731
+    with _writing(folder), Progress("teacher", len(rows), "sentences") as progress:
+        write: Callable[[], Any] = lambda: write_shards(folder, marked(sources), rows, encode, progress.finish)  # noqa: E731
         try:
             write()
         except DataError:
             sentences.check_unchanged()  # raises if a changed text is the reason
             shutil.rmtree(folder, ignore_errors=True)
-            progress.reset()
+            progress.restart()
             write()
     return Vectors(folder, verify=False)
 

@@ -6,10 +6,10 @@ encoder = SentenceEncoder("runs/micse")
 vectors = encoder.encode(["A man is playing a guitar.", "Someone plays an instrument."])
 """
 
+import contextlib
 import functools
 import logging
 import os
-import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterable
@@ -37,8 +37,7 @@ from jax_sentemb.inference.token_embeddings import TokenEmbeddings, token_embedd
 from jax_sentemb.models.pooling import POOLINGS
 from jax_sentemb.parallel import batch_sharding, check_fork, make_mesh, replicated
 from jax_sentemb.retrieval.quantize import check_precision, quantize
-from jax_sentemb.system.streams import lasting
-from jax_sentemb.system.terminal import bar
+from jax_sentemb.system.terminal import Progress
 
 logger = logging.getLogger("jax_sentemb")
 
@@ -179,6 +178,7 @@ class SentenceEncoder(ChangeableSettings):
         prompt_name: str | None = None,
         convert_to_tensor: bool = False,
         output_value: str = "sentence_embedding",
+        progress: Callable[[int], object] | None = None,
     ) -> Any:
         """Return the embeddings of sentences in their order. The arguments have the names of sentence-transformers.
 
@@ -187,7 +187,8 @@ class SentenceEncoder(ChangeableSettings):
         Args:
             sentences: The sentences, or a single `str`.
             batch_size: Sentences encoded at once; on a CPU at most 16.
-            show_progress_bar: None shows it if the logger `jax_sentemb` has level INFO.
+            show_progress_bar: Show progress after a few seconds; without a terminal, as a line from time to time. None shows it
+                if the logger `jax_sentemb` has level INFO.
             normalize_embeddings: Scale embeddings to length 1.
             convert_to_numpy: False returns a jax.Array.
             truncate_dim: Keep only the first numbers, before embeddings are scaled; None is the encoder's `truncate_dim`.
@@ -197,6 +198,7 @@ class SentenceEncoder(ChangeableSettings):
             prompt_name: The name of a text of `prompts`. If `prompt` is None too, `default_prompt` is used.
             convert_to_tensor: True returns a torch.Tensor.
             output_value: "sentence_embedding", or "token_embeddings" for the embeddings of tokens, [CLS] and [SEP] included.
+            progress: Called with the number of distinct sentences that were just encoded, in place of a bar.
 
         Returns:
             Embeddings [N, E]; [0, E] without sentences, [E] for a `str`. Token embeddings are an array [tokens, width] for each
@@ -230,7 +232,10 @@ class SentenceEncoder(ChangeableSettings):
             self._note_cut(cut, texts, max_seq_length)
             return convert(token_vectors[0]) if single else [convert(each) for each in token_vectors]
         show = logger.isEnabledFor(logging.INFO) if show_progress_bar is None else show_progress_bar
-        vectors = self._vectors(texts, batch_size, show, max_seq_length)
+        with contextlib.ExitStack() as stack:
+            if show and progress is None:
+                progress = stack.enter_context(Progress("encode", len(set(texts)), "sentences")).update
+            vectors = self._vectors(texts, batch_size, progress, max_seq_length)
         if truncate_dim is not None:
             vectors = vectors[:, :truncate_dim]
         if normalize_embeddings:
@@ -296,12 +301,10 @@ class SentenceEncoder(ChangeableSettings):
     def _embed_tokens(self) -> TokenEmbeddings:
         return token_embedder(self._model, self._dtype)
 
-    def _vectors(self, texts: list[str], batch_size: int, show: bool, max_seq_length: int) -> np.ndarray:
-        if show:
-            with bar()(total=len(set(texts)), desc="encode", unit=" sentences", file=lasting(sys.stderr)) as progress:
-                vectors, cut = self._embedder.encode(self._params, texts, batch_size, progress.update, max_seq_length)
-        else:
-            vectors, cut = self._embedder.encode(self._params, texts, batch_size, max_seq_length=max_seq_length)
+    def _vectors(
+        self, texts: list[str], batch_size: int, progress: Callable[[int], object] | None, max_seq_length: int
+    ) -> np.ndarray:
+        vectors, cut = self._embedder.encode(self._params, texts, batch_size, progress, max_seq_length)
         if not np.isfinite(vectors).all():
             bad = int((~np.isfinite(vectors).all(axis=1)).sum())
             raise NumericsError(f"{bad} of {len(vectors)} sentence embeddings are not finite (NaN or Inf)")

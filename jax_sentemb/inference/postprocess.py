@@ -1,6 +1,6 @@
 """Fit a linear map after the pooling on text: remove the strongest components, or whiten. It is exported as a dense layer."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -78,8 +78,12 @@ def with_layer(model: LoadedModel, layer: Params) -> LoadedModel:
     return model._replace(embedder=_embedder(model, metadata), params={**model.params, DENSE: layers}, metadata=metadata)
 
 
-def before_length(model: LoadedModel, sentences: Sequence[str]) -> Float[np.ndarray, "n width"]:
+def before_length(
+    model: LoadedModel, sentences: Sequence[str], progress: Callable[[int], object] | None = None
+) -> Float[np.ndarray, "n width"]:
     """Return embeddings float32 [N, E], with the model's default prompt, before they are scaled to unit length.
+
+    `progress` is called with the number of distinct sentences that were just encoded.
 
     Raises:
         ConfigError: The model is on word vectors or a static table, which have no layers after the pooling, or its pooling cannot
@@ -88,7 +92,8 @@ def before_length(model: LoadedModel, sentences: Sequence[str]) -> Float[np.ndar
     if is_words(model.metadata) or isinstance(model.embedder, StaticEmbedder):
         raise ConfigError("a model on word vectors or a static table has no dense layers: give a BERT or a sentence encoder")
     check_exportable(model.metadata["pooling"], convolution_of(model.metadata))
-    return _embedder(model, {**model.metadata, "normalize": False})(model.params, model.settings.add_prompt(sentences))
+    embedder = _embedder(model, {**model.metadata, "normalize": False})
+    return embedder(model.params, model.settings.add_prompt(sentences), progress=progress)
 
 
 def _embedder(model: LoadedModel, metadata: dict[str, Any]) -> Any:

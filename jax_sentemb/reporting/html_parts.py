@@ -1,10 +1,22 @@
 """Provide the templates and number formats that the pages of a report share."""
 
 import functools
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
 from jax_sentemb.reporting.svg import printable
+
+
+class Figure(NamedTuple):
+    """A picture with its caption: title, coloured keys [(class, label), ...] and notes."""
+
+    picture: Markup
+    title: str
+    notes: str = ""
+    keys: Sequence[tuple[str, str]] = ()
 
 
 @functools.cache

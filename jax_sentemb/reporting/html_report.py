@@ -17,9 +17,9 @@ from jax_sentemb.files import check_regular, write_text
 from jax_sentemb.provenance import SWEEP, check
 from jax_sentemb.public_text import without_folders
 from jax_sentemb.reporting import sweep_table
-from jax_sentemb.reporting.html_parts import templates
+from jax_sentemb.reporting.html_parts import Figure, templates
 from jax_sentemb.reporting.report_data import Run, read_json_file, read_run
-from jax_sentemb.reporting.report_sections import Figure, context
+from jax_sentemb.reporting.report_sections import context
 from jax_sentemb.reporting.svg import SERIES, element, size_chart
 from jax_sentemb.system.streams import print_line
 

@@ -6,13 +6,12 @@ import statistics
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
-
-from markupsafe import Markup
+from typing import Any
 
 from jax_sentemb.formats.model_card import describe_teacher, describe_widths
 from jax_sentemb.public_text import without_folders
-from jax_sentemb.reporting.html_parts import duration_text, fact_text, number_text, score_text
+from jax_sentemb.reporting.html_parts import Figure, duration_text, fact_text, number_text, score_text
+from jax_sentemb.reporting.map_page import map_section
 from jax_sentemb.reporting.report_data import (
     CURVES,
     ENCODER,
@@ -31,15 +30,6 @@ Curves = Mapping[str, Mapping[int, float]]
 CLASSES = {"start": "b", "end": "a"}  # colours of the untrained and of the exported weights
 
 
-class Figure(NamedTuple):
-    """A picture with its caption: title, coloured keys [(class, label), ...] and notes."""
-
-    picture: Markup
-    title: str
-    notes: str = ""
-    keys: Sequence[tuple[str, str]] = ()
-
-
 def context(run: Run) -> dict[str, Any]:
     """Return the variables of the template of a run, by name."""
     curves = find_curves(run.records)
@@ -53,6 +43,7 @@ def context(run: Run) -> dict[str, Any]:
         "scores": _scores(run),
         "evidence": _evidence(run, curves),
         "neighbours": _neighbours(run),
+        "map": _corpus_map(run),
         "random_pairs": _random_pairs(run),
         "curves": _curve_sections(run, curves),
         "numbers": _curve_numbers(run, curves),
@@ -296,6 +287,12 @@ def _neighbours(run: Run) -> dict[str, Any]:
         for sides in zip(*(side["queries"] for side in by_time.values()), strict=True)
     ]
     return {"among": next(iter(by_time.values()))["among"], "times": [_when(when) for when in by_time], "queries": queries}
+
+
+def _corpus_map(run: Run) -> dict[str, Any]:
+    """Return the variables of the map before and after training; {} if no map was stored."""
+    corpus_map = run.samples.get("end", {}).get("map")
+    return map_section(corpus_map) if corpus_map else {}
 
 
 def _facts(run: Run) -> list[tuple[str, str]]:

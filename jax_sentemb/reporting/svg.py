@@ -12,6 +12,7 @@ from markupsafe import Markup, escape
 
 WIDTH, HEIGHT = 340, 214  # of a chart, in its own units: letters of 11 are readable if it is as wide as a phone
 LEFT, RIGHT, TOP, BOTTOM = 52, 10, 24, 38  # margins
+MAP_SIDE = 480  # width and height of a map
 MOST = 240  # points of a line; if there are more, groups are drawn by their mean and a band from lowest to highest
 SERIES = "abcdefgh"  # classes, each with its own colour
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")  # neither HTML nor XML may contain them
@@ -127,6 +128,43 @@ def scatter(
         )
         elements.append(element("path", d=f"M{box_left:.1f} {y(middle):.1f}H{box_right:.1f}", _class="box median"))
     return _svg(title, elements)
+
+
+MARKS = {  # class -> name and outline of its mark, so that groups also differ in grey
+    "a": ("circle", "m-3.3 0a3.3 3.3 0 1 0 6.6 0a3.3 3.3 0 1 0-6.6 0z"),
+    "b": ("square", "m-3-3h6v6h-6z"),
+    "c": ("triangle", "m0-4l4 7h-8z"),
+    "d": ("diamond", "m0-4.6l3.8 4.6l-3.8 4.6l-3.8-4.6z"),
+    "e": ("plus", "m-1.4-4.2h2.8v2.8h2.8v2.8h-2.8v2.8h-2.8v-2.8h-2.8v-2.8h2.8z"),
+    "f": ("triangle that points down", "m0 4l4-7h-8z"),
+    "g": ("cross", "m-3.9-2l1.9-1.9l2 2l2-2l1.9 1.9l-2 2l2 2l-1.9 1.9l-2-2l-2 2l-1.9-1.9l2-2z"),
+    "h": ("ring", "m-3 0a3 3 0 1 0 6 0a3 3 0 1 0-6 0z"),
+}
+
+
+def marks(title: str, description: str, points: Iterable[tuple[float, float, str, str]], side: float) -> Markup:
+    """Draw a mark for each point; its text appears when the pointer is over it.
+
+    Args:
+        title: The title for screen readers.
+        description: A longer description for screen readers.
+        points: (x, y, class in MARKS, text) of each point, with x and y from 0 to `side`.
+        side: The width and height of the coordinates.
+    """
+    margin = 10
+    scale = (MAP_SIDE - 2 * margin) / side
+    elements = [element("title", title), element("desc", description)]
+    for x, y, name, text in points:
+        outline = f"M{margin + x * scale:.1f} {margin + (side - y) * scale:.1f}{MARKS[name][1]}"
+        elements.append(element("path", element("title", text), d=outline, _class=f"point {name}"))
+    return element("svg", *elements, viewBox=f"0 0 {MAP_SIDE} {MAP_SIDE}", role="img", aria_label=title, _class="map")
+
+
+def mark_key(name: str) -> Markup:
+    """Draw the mark of a class alone, for a table."""
+    title = MARKS[name][0]
+    path = element("path", d=f"M6 6{MARKS[name][1]}", _class=f"point {name}")
+    return element("svg", element("title", title), path, viewBox="0 0 12 12", role="img", aria_label=title, _class="mark-key")
 
 
 class _Axis:

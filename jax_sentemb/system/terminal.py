@@ -4,18 +4,24 @@ import functools
 import importlib.util
 import io
 import json
+import math
 import re
 import shutil
 import sys
+import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from jax_sentemb.errors import plain
+from jax_sentemb.system.streams import lasting, print_line
 
 if TYPE_CHECKING:
     from tqdm import tqdm
 
 WIDTH = 118  # of a table that does not go to a terminal
+DELAY = 3.0  # seconds after which a task shows its progress
+# Without a terminal, a line of progress follows after a twentieth of the time so far, within these limits in seconds.
+SHORTEST, LONGEST = 30.0, 600.0
 _OBEYED = re.compile("[\x7f-\x9f]")  # control characters that JSON does not escape
 
 
@@ -65,8 +71,97 @@ def in_notebook() -> bool:
     return shell is not None and "IPKernelApp" in shell.config
 
 
+class Progress:
+    """Show how much of a task is done and when it will end: a bar, or lines at growing intervals without a terminal.
+
+    Nothing is shown of a task that takes less than `delay` seconds.
+    """
+
+    def __init__(self, label: str, total: int, unit: str, initial: int = 0, delay: float = DELAY) -> None:
+        """Start with `initial` of `total` done; `unit` is a plural, such as "sentences"."""
+        self.label, self.total, self.unit, self.done = plain(label), total, unit, initial
+        self._finished, self._delay, self._bar = initial, delay, None
+        self._start, self._first, self._last_line = time.monotonic(), initial, -math.inf
+        if is_watched():
+            self._bar = _bar()(
+                total=total,
+                desc=self.label,
+                unit=f" {unit}",
+                initial=initial,
+                delay=delay,
+                dynamic_ncols=True,
+                file=lasting(sys.stderr),
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def update(self, count: int = 1) -> None:
+        """Count what has just been done."""
+        self.show(self.done + count)
+
+    def finish(self, count: int) -> None:
+        """Count `count` since the last call, in place of what `update` has counted since then, such as distinct texts only."""
+        self._finished += count
+        self.show(self._finished)
+
+    def show(self, done: int, note: str = "") -> None:
+        """Set how much is done in all, with a note next to it."""
+        self.done = done
+        if self._bar is not None:
+            if note:
+                self._bar.set_postfix_str(note, refresh=False)
+            self._bar.update(done - self._bar.n)
+            return
+        now = time.monotonic()
+        elapsed = now - self._start
+        pause = min(max(SHORTEST, elapsed / 20), LONGEST)
+        if done > self._first and elapsed >= self._delay and (now - self._last_line > pause or done == self.total):
+            self._last_line = now
+            seconds = elapsed / (done - self._first)  # of one unit
+            took, left = (_clock(count * seconds) for count in (done - self._first, self.total - done))
+            rate = f"{note}{', ' if note else ''}{1 / max(seconds, 1e-9):,.3g} {self.unit}/s"
+            print_line(f"{self.label} {done}/{self.total}: {rate}, {took} done, {left} left", "stderr")
+
+    def restart(self) -> None:
+        """Begin again with nothing done."""
+        self.done = self._finished = self._first = 0
+        self._start = time.monotonic()
+        if self._bar is not None:
+            self._bar.reset()
+
+    def write(self, text: str, name: Literal["stdout", "stderr"] = "stderr") -> None:
+        """Print a line above the bar."""
+        if self._bar is not None:
+            self._bar.clear()
+        print_line(text, name)
+        if self._bar is not None and self._bar.n > self._first:
+            self._bar.refresh()
+
+    def close(self) -> None:
+        """End the bar; later output is written below it."""
+        if self._bar is not None:
+            self._bar.close()
+            self._bar = None
+
+
+def _clock(seconds: float) -> str:
+    """Return seconds as "MM:SS" or "H:MM:SS"."""
+    from tqdm import tqdm
+
+    return tqdm.format_interval(seconds)
+
+
+def is_watched() -> bool:
+    """Return whether standard error is a terminal or a notebook, where a bar can move."""
+    return (sys.stderr is not None and sys.stderr.isatty()) or in_notebook()
+
+
 @functools.cache
-def bar() -> "type[tqdm[Any]]":
+def _bar() -> "type[tqdm[Any]]":
     """Return tqdm's progress bar: a widget in a notebook that has widgets, otherwise text.
 
     It starts no monitor thread, since that thread would stay in the process.

@@ -11,17 +11,13 @@ from typing import Any
 
 import jax
 import numpy as np
-from tqdm import tqdm
 
 from jax_sentemb.config import Train
-from jax_sentemb.errors import ConfigError, ResourceError, Setting, plain
+from jax_sentemb.errors import ConfigError, ResourceError, Setting
 from jax_sentemb.files import is_full, open_in_place, path_in_errors, replacing, write_all, write_text
 from jax_sentemb.public_text import without_folders
-from jax_sentemb.system.streams import lasting, print_line
-from jax_sentemb.system.terminal import bar, in_notebook
-
-# Without a terminal, a line of progress follows after a twentieth of the time so far, within these limits in seconds.
-SHORTEST, LONGEST = 30.0, 600.0
+from jax_sentemb.system.streams import print_line
+from jax_sentemb.system.terminal import Progress
 
 
 class Log:
@@ -36,12 +32,9 @@ class Log:
         options = options or Train()
         self.is_main = jax.process_index() == 0
         self.path = workdir / "metrics.jsonl"
-        self.bar: tqdm | None = None
-        self._stream = lasting(sys.stderr)
+        self.bar: Progress | None = None
         self.writer = _tensorboard(workdir) if options.tensorboard and self.is_main else None
         self.wandb = _wandb(workdir, options.wandb, settings or {}) if options.wandb and self.is_main else None
-        self.begin: tuple[float, int] | None = None  # time and step of the first progress
-        self._last_line = 0.0  # time of the latest line of progress
         self.losses: deque[tuple[int, float]] = deque(maxlen=100)  # step and loss of the last steps
         self._unwritten = ""  # lines that are not written yet, because the disk was full
 
@@ -101,31 +94,17 @@ class Log:
         """Print a line above the progress bar."""
         if self.is_main:
             if self.bar is None:
-                print_line(plain(text), "stderr")
+                print_line(text, "stderr")
             else:
-                self.bar.write(plain(text), file=self._stream)
+                self.bar.write(text)
 
     def progress(self, step: int, total: int, loss: float, sentences: float) -> None:
         """Show loss, sentences and steps per second and the time left; without a terminal, as a line at growing intervals."""
         if not self.is_main:
             return
-        if sys.stderr.isatty() or in_notebook():
-            if self.bar is None:
-                self.bar = bar()(total=total, initial=step, unit="step", dynamic_ncols=True, file=self._stream)
-            self.bar.set_postfix_str(f"loss {loss:.4f}, {sentences:,.0f} sentences/s", refresh=False)
-            self.bar.update(step - self.bar.n)
-            return
-        now = time.monotonic()
-        start, first = self.begin = self.begin or (now, step)
-        pause = min(max(SHORTEST, (now - start) / 20), LONGEST)
-        if step > first and (now - self._last_line > pause or step == total):
-            self._last_line = now
-            step_time = (now - start) / (step - first)  # seconds, evaluations included
-            elapsed, remaining = (tqdm.format_interval(count * step_time) for count in (step - first, total - step))
-            self.say(
-                f"step {step}/{total}: loss {loss:.4f}, {sentences:,.0f} sentences/s, {1 / max(step_time, 1e-9):,.3g} steps/s, "
-                f"{elapsed} done, {remaining} left"
-            )
+        if self.bar is None:
+            self.bar = Progress("step", total, "steps", initial=step, delay=0)
+        self.bar.show(step, f"loss {loss:.4f}, {sentences:,.0f} sentences/s")
 
     def finish_progress(self) -> None:
         """End the progress bar; later output is written below it."""

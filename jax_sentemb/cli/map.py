@@ -1,0 +1,126 @@
+"""jax-sentemb map --model A B --corpus FILE --output map.html: a map of a corpus under one model or two."""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jax_sentemb.cli.encode import add_encoding_options, add_text_options, load_encoder, note
+from jax_sentemb.cli.program import EXIT_CODES, Parser, count, start
+from jax_sentemb.data.corpus_files import corpus_name, open_text
+from jax_sentemb.data.records import Records
+from jax_sentemb.errors import ConfigError, DataError, plain
+from jax_sentemb.files import user_path, write_text
+from jax_sentemb.reporting.corpus_map import MOST, make_map
+
+EPILOG = f"""\
+Writes one HTML page without scripts: a panel for each model with a mark for each sentence, whose text appears under the pointer,
+and a table of the groups. The groups are the labels in --label-column, or clusters. The layout is t-SNE (needs [map]) or PCA.
+Of a larger corpus, --sentences random ones are drawn; a map shows {MOST:,} at most.
+
+examples:
+  jax-sentemb map --model all-MiniLM-L6-v2 runs/adapt --corpus corpus.txt --output map.html
+  jax-sentemb map --model runs/micse --corpus packages.tsv --label-column section --output map.html
+
+{EXIT_CODES}"""
+
+
+def parser() -> Parser:
+    """Return the parser of the options."""
+    parser = Parser(prog="jax-sentemb map", description="Draw a map of a corpus under one model or two.", epilog=EPILOG)
+    parser.add_argument(
+        "--model",
+        required=True,
+        nargs="+",
+        help="one or two: a work directory, an export, any sentence-transformers or BERT directory",
+    )
+    parser.add_argument("--corpus", required=True, help="your text: .txt, .jsonl, .csv, .tsv, also .gz and .xz; .parquet; globs")
+    add_text_options(parser)
+    parser.add_argument("--label-column", default="", help="the field whose values are the groups (default: groups are clusters)")
+    parser.add_argument("--sentences", type=count, default=MOST, help=f"how many sentences are drawn (default: {MOST:,})")
+    parser.add_argument("--seed", type=count, default=0, help="of the sentences, the clusters and the layout (default: 0)")
+    parser.add_argument("--output", type=user_path, required=True, help="the HTML file to write")
+    add_encoding_options(parser)
+    return parser
+
+
+def main(argv: list[str]) -> int:
+    """Run the command line `argv` (program name first) and return its exit code."""
+    options = parser().parse_args(argv[1:])
+    names = _model_names(options.model)
+    if not 2 <= options.sentences <= MOST:
+        raise ConfigError(f"--sentences {options.sentences}: a map shows 2 to {MOST} sentences; give a number in this range")
+    _check_output(options.output)
+    texts, labels = _sample(options)
+
+    from jax_sentemb.reporting.map_page import map_page
+
+    vectors = {name: _encode(model, texts, options) for name, model in zip(names, options.model, strict=True)}
+    corpus_map = make_map(texts, vectors, labels, options.seed)
+    write_text(options.output, map_page(f"Map of {corpus_name(options.corpus)}", corpus_map))
+    if corpus_map["reason"]:
+        note(f"laid out by PCA: {corpus_map['reason']}")
+    print(plain(f"written: {options.output}: {len(texts):,} sentences, {len(corpus_map['groups'])} groups, {corpus_map['layout']}"))
+    return 0
+
+
+def _check_output(output: Path) -> None:
+    """Raise ConfigError if the page cannot be written, before anything takes time."""
+    if output.exists() and not output.is_file():
+        raise ConfigError(f"--output {output}: is not a file; give the name of an HTML file")
+    if not output.parent.is_dir():
+        raise ConfigError(f"--output {output}: there is no folder {output.parent}; create it")
+
+
+def _model_names(models: Sequence[str]) -> list[str]:
+    """Return the names of the panels: those of the directories, with their parents if they are equal."""
+    if len(models) > 2:
+        raise ConfigError(f"--model {' '.join(models)}: a map shows one model or two; leave some out")
+    paths = [user_path(model).absolute() for model in models]
+    if len(set(paths)) < len(paths):
+        raise ConfigError(f"--model {models[0]} is given twice; give two different models")
+    names = [path.name for path in paths]
+    if len(set(names)) == len(names):
+        return names
+    return [str(Path(*path.parts[-number - 1 :])) for number in (_shared_end(*paths),) for path in paths]
+
+
+def _shared_end(first: Path, second: Path) -> int:
+    """Return how many of the last parts of two paths are equal."""
+    pairs = list(zip(reversed(first.parts), reversed(second.parts), strict=False))
+    return next((number for number, (left, right) in enumerate(pairs) if left != right), len(pairs))
+
+
+def _sample(options: argparse.Namespace) -> tuple[list[str], list[Any] | None]:
+    """Return random sentences of the corpus in its order, and their labels; None without --label-column."""
+    records = _records(options)
+    if blank := records.describe_blank():
+        note(f"--corpus {options.corpus}: {blank}: they are left out")
+    sentences = records.sentences
+    if len(sentences) < 2:
+        raise DataError(f"--corpus {options.corpus} has {len(sentences)} sentence; a map needs at least 2")
+    size = min(options.sentences, len(sentences))
+    rows = np.sort(np.random.default_rng(options.seed).choice(len(sentences), size, replace=False)).tolist()
+    texts = [sentences[row] for row in rows]
+    sentences.check_unchanged()
+    return texts, [records.record(int(sentences.lines[row])).id for row in rows] if options.label_column else None
+
+
+def _records(options: argparse.Namespace) -> Records:
+    """Open the corpus; labels are read as the ids of the records."""
+    try:
+        return open_text("--corpus", options.corpus, options.column, options.join, options.label_column)
+    except (ConfigError, DataError) as error:
+        raise error.rename({"--id": "--label-column"}) from None
+
+
+def _encode(model: str, texts: list[str], options: argparse.Namespace) -> np.ndarray:
+    """Return the embeddings of the texts by the model of this name."""
+    encoder = load_encoder(argparse.Namespace(**{**vars(options), "model": model}))
+    return np.asarray(encoder.encode(texts, options.batch_size, True, prompt_name=encoder.prompt_for("document")))
+
+
+if __name__ == "__main__":
+    start(main)
