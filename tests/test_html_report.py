@@ -55,6 +55,12 @@ def text_of(element):
     return "".join(element.itertext())
 
 
+def neighbour_texts(tree):
+    """The quoted sentences, without the names of the groups of the map."""
+    names = {id(name) for table in tree.iter("table") if "near" not in table.get("class", "") for name in table.iter("bdi")}
+    return [element for element in tree.iter("bdi") if id(element) not in names]
+
+
 def tables(tree):
     """Every table as {first cell: other cells} under its column heads."""
     found = []
@@ -117,7 +123,7 @@ def test_pictures_have_a_title_and_tables_have_heads(workdir):
 
 def test_text_of_the_corpus_stays_text(workdir):
     text, tree = page(workdir)
-    shown = [text_of(element) for element in tree.iter("bdi")]
+    shown = [text_of(element) for element in neighbour_texts(tree)]
     assert len(shown) == samples.QUERIES * (1 + 2 * samples.NEAREST)
     assert all(re.fullmatch(re.escape(HOSTILE).replace(r"\{0\}", r"\d+").replace("\x1b", "\ufffd"), line) for line in shown)
     assert "<script" not in text
@@ -202,7 +208,7 @@ def test_a_run_that_was_stopped_shows_what_there_is(workdir, tmp_path):
     text, tree = page(tmp_path)
     assert "stopped at step 4 of 4" in text
     assert not [heads for heads, _ in tables(tree) if heads[0] == "set"]
-    assert len(list(tree.iter("bdi"))) == samples.QUERIES * (1 + samples.NEAREST)
+    assert len(neighbour_texts(tree)) == samples.QUERIES * (1 + samples.NEAREST)
 
 
 def test_what_is_not_there_is_left_out(workdir):
@@ -373,6 +379,53 @@ def test_a_short_run_shows_neighbours_among_few_sentences(tmp_path, monkeypatch,
     assert embedded == ([] if among in (0, 30) else [among])  # the diagnostics have embedded 30
 
 
+def test_the_neighbours_that_changed_most_of_a_hand_case(monkeypatch):
+    monkeypatch.setattr(samples, "NEIGHBOURS", 1)
+    monkeypatch.setattr(samples, "QUERIES", 3)
+    before, after = (
+        np.stack([np.cos(np.radians(angles)), np.sin(np.radians(angles))], axis=1)
+        for angles in ([0, 1, 40, 41, 90, 91], [0, 1, 40, 91, 90, 41])  # sentences 3 and 5 have changed places
+    )
+    # Changes of the six: 0, 0, 4 + 4, 2 + 3, 1 + 1, 3 + 2. Sentences 3 and 5 are neighbours of 2, which comes first.
+    chosen, kept = samples.changed_most(before, after)
+    assert chosen.tolist() == [2, 4, 0]
+    assert kept == round(2 / 6, 4)
+    assert samples.changed_most(before, before)[1] == 1.0
+
+
+def test_stored_vectors_are_read_again_for_the_same_sentences_only():
+    unit = np.eye(5, dtype=np.float32) * 0.8 + 0.6 * np.eye(5, dtype=np.float32)[[1, 2, 3, 4, 0]]
+    texts = list("abcde")
+    stored = json.loads(json.dumps(samples.store_vectors(unit, texts)))
+    np.testing.assert_allclose(samples.stored_vectors(stored, texts), unit, atol=1e-3)
+    assert samples.stored_vectors(stored, list("abcdx")) is None
+    assert samples.stored_vectors({}, texts) is None
+    wide = np.zeros((3000, 4096), np.float32)
+    rows = samples.stored_rows(wide)
+    assert (rows[0], rows[-1], len(rows)) == (0, 2999, (1 << 23) // (2 * 4096))
+
+
+def test_a_run_shows_where_neighbours_changed_and_a_map_of_both_ends(workdir):
+    start, end = read(workdir, "samples/start.json"), read(workdir, "samples/end.json")
+    assert "vectors" in start
+    assert "vectors" not in end
+    sides = [[query["sentence"] for query in end[name]["queries"]] for name in ("neighbours_before", "neighbours")]
+    assert sides[0] == sides[1]
+    assert [panel["name"] for panel in end["map"]["panels"]] == ["start", "kept weights"]
+    assert (end["map"]["layout"], end["map"]["reason"], len(end["map"]["texts"])) == ("PCA", "the run is short", 40)
+    text, tree = page(workdir)
+    assert "whose neighbours changed most" in text
+    assert f"{end['neighbours']['kept']:.0%} of its ten nearest neighbours" in text
+    maps = [picture for picture in tree.iter("svg") if picture.get("class") == "map"]
+    assert [len(list(picture.iter("path"))) for picture in maps] == [40, 40]
+
+
+def test_a_map_takes_a_small_part_of_a_run():
+    assert samples.map_size(9_999) == (2000, "the run is short")
+    assert samples.map_size(25_600) == (512, "")
+    assert samples.map_size(10**6) == (2000, "")
+
+
 def test_pairs_keep_the_percentiles_of_all_of_them():
     random = np.random.default_rng(1)
     gold = random.integers(0, 3, 1000).astype(float)
@@ -432,7 +485,7 @@ def test_a_part_is_escaped_unless_it_is_markup():
 
 def test_every_axis_says_what_it_shows(workdir):
     _, tree = page(workdir)
-    for picture in tree.iter("svg"):
+    for picture in (picture for picture in tree.iter("svg") if picture.get("class") is None):  # a map has no axes
         *_, across, up = [text.text for text in picture.iter("text")]
         assert across in ("step", "cosine", "gold score"), picture[0].text
         assert up, picture[0].text
@@ -454,7 +507,7 @@ def test_without_labels_the_evidence_and_the_neighbours_come_first(workdir):
     unlabelled = {**full.scores, "scores": {}, "baselines": {}}
     tree = ElementTree.fromstring(html_report.run_page(full._replace(scores=unlabelled)))
     heads = [text_of(head) for head in tree.iter("h2")]
-    assert heads[:3] == ["Without labels", "Nearest neighbours", "Cosines of any two sentences"]
+    assert heads[:4] == ["Without labels", "Nearest neighbours", "Map of the corpus", "Cosines of any two sentences"]
     rows = tables(tree)[0][1]
     start = next(record for record in full.records if "diagnostics/retrieval" in record)
     kept = full.scores["diagnostics"]["retrieval"]

@@ -76,12 +76,12 @@ def read_run(workdir: Path) -> Run:
     if settings and about.get("settings_sha256") != fingerprint(settings):
         print_warning(f"{workdir / 'config.json'} has the settings of another run; it is left out of the report")
         settings = {}
-    model, scores = (_of_run(workdir / name, run) for name in ("model.json", "scores.json"))
-    samples = {when: content for when in ("start", "end") if (content := _of_run(workdir / "samples" / f"{when}.json", run))}
+    model, scores = (read_of_run(workdir / name, run) for name in ("model.json", "scores.json"))
+    samples = {when: content for when in ("start", "end") if (content := read_of_run(workdir / "samples" / f"{when}.json", run))}
     return Run(workdir, about, settings, model, read_metrics(workdir), scores, samples)
 
 
-def _of_run(file: Path, run: Mapping[str, Any]) -> dict[str, Any]:
+def read_of_run(file: Path, run: Mapping[str, Any]) -> dict[str, Any]:
     """Return the content of a file of a run, {} if it is missing or of another run."""
     content = read_json_file(file)
     if content:

@@ -282,11 +282,19 @@ def _neighbours(run: Run) -> dict[str, Any]:
     by_time = {when: sample["neighbours"] for when, sample in run.samples.items() if "neighbours" in sample}
     if not by_time:
         return {}
+    end = run.samples.get("end", {})
+    if "neighbours_before" in end:
+        by_time = {"start": end["neighbours_before"], "end": end["neighbours"]}
     queries = [
         {"sentence": sides[0]["sentence"], "rows": list(zip(*(query["nearest"] for query in sides), strict=True))}
         for sides in zip(*(side["queries"] for side in by_time.values()), strict=True)
     ]
-    return {"among": next(iter(by_time.values()))["among"], "times": [_when(when) for when in by_time], "queries": queries}
+    return {
+        "among": next(iter(by_time.values()))["among"],
+        "times": [_when(when) for when in by_time],
+        "queries": queries,
+        "kept": end.get("neighbours", {}).get("kept"),
+    }
 
 
 def _corpus_map(run: Run) -> dict[str, Any]:

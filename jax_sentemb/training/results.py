@@ -17,7 +17,8 @@ from jax_sentemb.inference.export import export_run
 from jax_sentemb.parallel import is_main_process, replicate
 from jax_sentemb.provenance import KEY
 from jax_sentemb.reporting.html_report import not_vital
-from jax_sentemb.reporting.samples import collect_samples
+from jax_sentemb.reporting.report_data import read_of_run
+from jax_sentemb.reporting.samples import collect_samples, map_size
 from jax_sentemb.system.streams import print_line
 from jax_sentemb.training.agreement import Agreement
 from jax_sentemb.training.evaluator import Scorer, score_table, word_overlap_scores
@@ -132,7 +133,14 @@ class Results:
             elif count != len(sentences):
                 sentences = corpus_sample(self._setup, count, config.train.seed)
                 vectors = scorer.embedder(params, sentences)
-            samples = collect_samples(dict(zip(sentences, vectors, strict=True)), scorer.similarities, self._setup.tasks)
+            if not is_main_process():
+                return
+            before, size = None, None
+            if when == "end":
+                start = read_of_run(self._workdir / "samples" / "start.json", {"run": self._mark[KEY]["sources"].get("run")})
+                before, size = start.get("vectors") or {}, map_size(trained_rows)
+            by_sentence = dict(zip(sentences, vectors, strict=True))
+            samples = collect_samples(by_sentence, scorer.similarities, self._setup.tasks, before, size)
             write_json(self._workdir / "samples" / f"{when}.json", {"step": step, **samples, **self._mark})
 
     def _export(self, params: Params, step: int, extra: dict[str, Any]) -> None:
