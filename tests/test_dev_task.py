@@ -1,5 +1,6 @@
 """Queries and documents, or labelled texts, as the development set of a run."""
 
+import gzip
 import json
 from pathlib import Path
 
@@ -69,6 +70,19 @@ def test_labels_select_the_weights_and_replaced_ones_are_refused(tmp_path):
     config.eval.dev, config.eval.label_column = str(file), "section"
     with pytest.raises(ModelFileError, match=r"was made from eval\.dev labels\.tsv .* scores on both cannot be compared"):
         run(config, tmp_path / "run")
+
+
+def test_pairs_may_be_in_any_table(tmp_path):
+    rows = [
+        {"sentence1": one, "sentence2": other, "label": row % 2} for row, (one, other) in enumerate(zip(FIRST, SECOND, strict=True))
+    ]
+    rows.append({"sentence1": "a", "sentence2": "b", "label": None})  # is left out
+    (tmp_path / "pairs.jsonl.gz").write_bytes(gzip.compress("\n".join(map(json.dumps, rows)).encode()))
+    tasks, _, dev = evaluation_tasks(Evaluation(dev=str(tmp_path / "pairs.jsonl.gz")))
+    assert tasks[dev].subsets["dev"].first == FIRST
+    assert tasks[dev].subsets["dev"].gold.tolist() == [0, 1] * 20
+    with pytest.raises(DataError, match=r"^eval\.dev=absent\.tsv: no such file"):
+        evaluation_tasks(Evaluation(dev="absent.tsv"))
 
 
 def test_mistakes_are_named(tmp_path):

@@ -212,6 +212,8 @@ MISTAKES = [
     (["MODEL", "--labels", "PAIRS", "--column", "sentence1", "--label-column", "x"], 3, "has no column 'x'"),
     (["MODEL", "--pairs", "PAIRS", "--pair-columns", "a,b"], 2, "--pair-columns a,b: name two columns of text and one of scores"),
     (["MODEL", "--pairs", "PAIRS", "--pair-columns", "a,b,c"], 3, "has no column 'a'"),
+    (["MODEL", "--pairs", "OTHER"], 3, ": no row has a score or a label; name the columns sentence1, sentence2, and"),
+    (["MODEL", "--pairs", "OTHER", "--pair-columns", "sentence1,sentence2,gold"], 3, "60 pairs have 1 distinct score; give pairs"),
     (["MODEL", "--pairs", "PAIRS", "--split", "dev"], 2, "--split is an option of --retrieval; give --retrieval or leave it out"),
     (["MODEL", "--pairs", "PAIRS", "--data", "x"], 2, "--data cannot be combined with --pairs"),
     (["--pairs", "PAIRS"], 2, "no model: name a model directory"),
@@ -226,6 +228,7 @@ MISTAKES = [
 @pytest.mark.parametrize(("arguments", "code", "message"), MISTAKES)
 def test_mistakes_are_named(models, tmp_path, capsys, arguments, code, message):
     places = {"MODEL": str(models[0]), "PAIRS": str(pairs_file(tmp_path / "pairs.tsv", GOLD))}
+    places["OTHER"] = str(pairs_file(tmp_path / "other.tsv", [1] * 60, "gold"))
     for name, path in places.items():
         arguments = [argument.replace(name, path) for argument in arguments]
     assert run(*arguments) == code

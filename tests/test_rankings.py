@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from jax_sentemb.evaluation import bm25
 from jax_sentemb.evaluation.rankings import (
     NO_DOCUMENT,
     Judgements,
@@ -116,3 +117,18 @@ def test_fusion_is_that_of_ranx():
     assert dict(zip((IDS[row] for row in ours.rows[0][known]), ours.scores[0][known].tolist(), strict=True)) == pytest.approx(
         theirs
     )
+
+
+@pytest.mark.parametrize(
+    ("queries", "documents", "rows"),
+    [
+        (["the of", "cat"], ["dogs", "a cat sat"], [[-1, -1], [1, -1]]),
+        (["zebra"], ["a cat sat", "dogs"], [[-1, -1]]),
+        (["cat"], ["", "a cat", ""], [[1, -1, -1]]),
+        (["cat", ""], ["!!", "the"], [[-1, -1], [-1, -1]]),
+        (["größe"], ["die Größe der Stadt", "Größe Größe", "x y"], [[1, 0, -1]]),
+    ],
+)
+def test_bm25_returns_documents_that_share_a_word(queries, documents, rows):
+    pytest.importorskip("bm25s")
+    assert bm25.rank(queries, documents, 5).rows.tolist() == rows

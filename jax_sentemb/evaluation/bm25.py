@@ -30,11 +30,13 @@ def rank(queries: Sequence[str], documents: Lines, depth: int) -> Run:
     bm25s = package()
     assert bm25s is not None
     texts = [documents[row] for row in range(len(documents))]
-    words = bm25s.tokenize(texts, show_progress=False)
+    words, depth = bm25s.tokenize(texts, show_progress=False), min(depth, len(texts))
+    if not any(words.ids):
+        return Run(np.full((len(queries), depth), NO_DOCUMENT, np.int64), np.zeros((len(queries), depth), np.float32))
     retriever = bm25s.BM25()
     retriever.index(words, show_progress=False)
     asked = bm25s.tokenize(list(queries), return_ids=False, show_progress=False)
-    rows, scores = retriever.retrieve(asked, k=min(depth, len(texts)), show_progress=False)
+    rows, scores = retriever.retrieve(asked, k=depth, show_progress=False)
     order = np.lexsort((rows, -scores), axis=1)
     rows, scores = np.take_along_axis(rows, order, 1).astype(np.int64), np.take_along_axis(scores, order, 1)
     return Run(np.where(scores > 0, rows, NO_DOCUMENT), scores)

@@ -9,8 +9,8 @@ from jaxtyping import Float, Int
 
 from jax_sentemb.data.corpus_files import corpus_name, sources_of
 from jax_sentemb.data.pairs import LabelledPairs, make_pairs
-from jax_sentemb.data.tables import read_rows
-from jax_sentemb.errors import ConfigError, DataError, NumericsError, Setting
+from jax_sentemb.data.tables import Rows, read_rows
+from jax_sentemb.errors import ConfigError, DataError, Message, NumericsError, Setting
 from jax_sentemb.evaluation.classes import average_precision, best_f1
 from jax_sentemb.evaluation.measures import Measure, Scored
 from jax_sentemb.evaluation.sts import SAME_COSINE, similarity
@@ -41,12 +41,8 @@ class PairTask:
             ConfigError: `columns` does not name three columns.
             DataError: The file is missing or malformed, or all scores are equal.
         """
-        pairs = _read(setting, file, columns)
+        pairs = read_pairs(setting, file, columns)
         self._gold = pairs.labels
-        if (distinct := len(np.unique(self._gold))) < 2:
-            raise DataError(
-                Setting(setting, file), f": {len(self._gold)} pairs have {distinct} distinct score; give pairs that differ"
-            )
         self.is_binary = bool(np.isin(self._gold, (0, 1)).all())
         row_of = {text: row for row, text in enumerate(dict.fromkeys(pairs.sentences))}
         self._sides = [np.array([row_of[text] for text in side]) for side in (pairs.first, pairs.second)]
@@ -111,25 +107,36 @@ def _taker(vectors: VectorSource) -> Callable[[np.ndarray], np.ndarray]:
     return getattr(vectors, "take", None) or (lambda rows: rows_at(vectors, rows))
 
 
-def _read(setting: str, file: str, columns: str) -> LabelledPairs:
+def read_pairs(setting: str, file: str, columns: str = COLUMNS) -> LabelledPairs:
+    """Read pairs with at least two different scores; arguments and errors as for `PairTask`."""
     names = tuple(name.strip() for name in columns.split(","))
     if len(names) != 3 or not all(names):
         raise ConfigError(Setting("--pair-columns", columns), f": name two columns of text and one of scores, as in {COLUMNS}")
-    remedy = ("name the columns with ", Setting("--pair-columns", "TEXT,TEXT,SCORE"))
+    remedy: Message = ("name the columns sentence1, sentence2, and score or label",)
+    if setting == "--pairs":
+        remedy = (*remedy, ", or give ", Setting("--pair-columns", "TEXT,TEXT,SCORE"))
+    required, optional = (names, ()) if columns != COLUMNS else (names[:2], ("score", "label"))
     try:
-        sources = list(sources_of(file))
-        if columns != COLUMNS:
-            return make_pairs((row for source in sources for row in read_rows(source, names, remedy)), (), file)
-        rows = (row for source in sources for row in read_rows(source, names[:2], remedy, ("score", "label")))
-        return make_pairs(((where, (*row[:2], _score(where, *row[2:]))) for where, row in rows), (), file)
+        rows = (row for source in list(sources_of(file)) for row in read_rows(source, required, remedy, optional))
+        pairs = make_pairs(_with_score(rows, Setting(setting, file), remedy), (), file)
     except (ConfigError, DataError) as error:
         raise error.rename({"data.files": setting}) from None
+    if (distinct := len(np.unique(pairs.labels))) < 2:
+        raise DataError(
+            Setting(setting, file), f": {len(pairs.labels)} pairs have {distinct} distinct score; give pairs that differ"
+        )
+    return pairs
 
 
-def _score(where: str, score: Any, label: Any) -> Any:
-    if score is None and label is None:
-        raise DataError(f"{where}: no column 'score' or 'label'; name the columns with ", Setting("--pair-columns", "A,B,SCORE"))
-    return label if score is None else score
+def _with_score(rows: Rows, where: Setting, remedy: Message) -> Rows:
+    """Yield rows of two texts and the first of their scores that is there, "" if there is none."""
+    has_scores = False
+    for position, (first, second, *scores) in rows:
+        score = next((score for score in scores if score is not None), "")
+        has_scores = has_scores or any(score is not None for score in scores)
+        yield position, (first, second, score)
+    if not has_scores:
+        raise DataError(where, ": no row has a score or a label; ", *remedy)
 
 
 def _correlation(function: Any, cosines: np.ndarray, gold: np.ndarray) -> Measure:

@@ -11,7 +11,8 @@ from jax_sentemb.data.containers import items_of, problem_with
 from jax_sentemb.errors import ConfigError, DataError, UserError
 from jax_sentemb.evaluation import catalog, sts, suite, transfer
 from jax_sentemb.evaluation.model_spec import EvalModel
-from jax_sentemb.evaluation.sts_data import ScoredPairs, StsTask, load_pairs, senteval_root
+from jax_sentemb.evaluation.pair_task import read_pairs
+from jax_sentemb.evaluation.sts_data import ScoredPairs, StsTask, senteval_root
 from jax_sentemb.evaluation.user_scores import score_files
 from jax_sentemb.files import user_path
 from jax_sentemb.inference.encoder import SentenceEncoder
@@ -70,7 +71,8 @@ def score(
         return _of_pairs(encode, _pairs(data))
     path = user_path(data)
     if path.is_file():
-        return _of_pairs(encode, load_pairs(path))
+        table = read_pairs("data", str(path))
+        return _of_pairs(encode, ScoredPairs(table.first, table.second, table.labels))
     if not path.exists():
         raise DataError(f"data={str(data)!r}: no such file or folder")
     root = senteval_root(path, "data")

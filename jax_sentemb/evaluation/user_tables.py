@@ -8,6 +8,7 @@ from typing import Any
 from jax_sentemb.evaluation.measures import Estimate
 from jax_sentemb.evaluation.suite import versions
 from jax_sentemb.evaluation.user_scores import Row, Table
+from jax_sentemb.public_text import spreadsheet_cell
 from jax_sentemb.system.terminal import table
 
 CSV_COLUMNS = ("model", "measure", "value", "low", "high", "difference", "difference_low", "difference_high")
@@ -54,7 +55,7 @@ def as_csv(rows: Sequence[Row]) -> str:
         for name, value in row.values.items():
             interval, difference = row.intervals.get(name), row.differences.get(name)
             bounds = interval[1:] if interval else ("", "")
-            writer.writerow([row.system, name, value, *bounds, *(difference or ("", "", ""))])
+            writer.writerow([spreadsheet_cell(row.system), name, value, *bounds, *(difference or ("", "", ""))])
     return output.getvalue()
 
 

@@ -12,6 +12,7 @@ from jax_sentemb.data.pairs import JoinedPairs
 from jax_sentemb.errors import ConfigError, NumericsError, Setting, UserError
 from jax_sentemb.evaluation.catalog import DEVELOPMENT, load_sts
 from jax_sentemb.evaluation.diagnostics import diagnose, halves
+from jax_sentemb.evaluation.pair_task import read_pairs
 from jax_sentemb.evaluation.sts import (
     PROTOCOLS,
     Embed,
@@ -21,7 +22,7 @@ from jax_sentemb.evaluation.sts import (
     task_cosines,
     task_pair_scores,
 )
-from jax_sentemb.evaluation.sts_data import ScoredPairs, StsTask, load_pairs, senteval_root
+from jax_sentemb.evaluation.sts_data import ScoredPairs, StsTask, senteval_root
 from jax_sentemb.evaluation.word_baselines import bag_of_words_similarity, tf_idf_similarity
 from jax_sentemb.files import user_path
 from jax_sentemb.inference.embedder import Embedder
@@ -57,7 +58,8 @@ def evaluation_tasks(options: Evaluation) -> tuple[dict[str, StsTask], list[str]
             )
         dev = options.dev
     elif options.dev and not options.label_column and not user_path(options.dev).is_dir():  # the others: dev_task.py
-        tasks["dev"] = StsTask("dev", {"dev": load_pairs(options.dev)})
+        pairs = read_pairs("eval.dev", options.dev)
+        tasks["dev"] = StsTask("dev", {"dev": ScoredPairs(pairs.first, pairs.second, pairs.labels)})
         dev = "dev"
     return tasks, missing_tasks, dev
 
