@@ -164,7 +164,7 @@ def test_a_text_is_whole_in_pairs_tables_and_the_rows_of_a_corpus(tmp_path):
     plain = "ab ab xyz"
     (pair, same), cut = JoinedPairs(tokenizer).encode([(hidden, hidden), (plain, plain)], 12)
     assert (pair.tolist(), cut) == (same.tolist(), 0 if len(same) < 12 else 2)
-    pieces, (shares, truncated) = Pieces(tokenizer), Pieces(tokenizer).shares([hidden, plain], 3, tokenizer.vocab_size)
+    pieces, (shares, truncated) = Pieces(tokenizer), Pieces(tokenizer).share_matrix([hidden, plain], 3, tokenizer.vocab_size)
     assert truncated == 2
     np.testing.assert_array_equal(shares[0].toarray(), shares[1].toarray())
     assert pieces.encode([hidden], 3)[0][0].tolist() == pieces.encode([plain], 3)[0][0].tolist()

@@ -19,7 +19,7 @@ def tokenizer():
 
 
 def shares(tokenizer, rows=None):
-    return Pieces(tokenizer).shares(SENTENCES if rows is None else SENTENCES[rows], LONGEST, tokenizer.vocab_size)[0]
+    return Pieces(tokenizer).share_matrix(SENTENCES if rows is None else SENTENCES[rows], LONGEST, tokenizer.vocab_size)[0]
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,7 @@ def stale_index():
     refused(3, *search, named="from model export")
 
 
-@case(24, "vectors beside another text, and with another model")
+@case(24, "vectors with another text, and with another model")
 def stale_vectors():
     folder, text = model(), corpus()
     vectors, other = text.parent / "vectors", Path(corpus(590))

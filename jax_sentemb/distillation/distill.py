@@ -128,7 +128,7 @@ def _trained(
     projection, pieces = project(targets, settings.width), Pieces(tokenizer)
 
     def means(rows: slice) -> np.ndarray:
-        return pieces.shares([sentences[row] for row in range(rows.start, rows.stop)], LONGEST, len(table))[0] @ table
+        return pieces.share_matrix([sentences[row] for row in range(rows.start, rows.stop)], LONGEST, len(table))[0] @ table
 
     start = linear_start(table, means, targets, projection)
     total = regression.epochs * len(targets)

@@ -35,7 +35,7 @@ class Pieces:
         rows = np.split(ids, np.cumsum(counts)[:-1]) if len(counts) else []
         return [row[:max_seq_length] for row in rows], int((counts > max_seq_length).sum())
 
-    def shares(self, sentences: Sequence[str], max_seq_length: int, rows: int) -> "tuple[scipy.sparse.csr_matrix, int]":
+    def share_matrix(self, sentences: Sequence[str], max_seq_length: int, rows: int) -> "tuple[scipy.sparse.csr_matrix, int]":
         """Return the share of each piece in each sentence, float32 [N, rows], and how many sentences were cut."""
         check_text(sentences)
         ids, counts = self.inner.pieces(sentences, max_seq_length)
@@ -74,8 +74,8 @@ class StaticEmbedder(Embedder):
         longest, truncated = max_seq_length or self.max_seq_length, 0
         for start in range(0, len(distinct), AT_ONCE):
             batch = distinct[start : start + AT_ONCE]
-            shares, cut = self._pieces.shares(batch, longest, len(table))
-            vectors[start : start + AT_ONCE] = shares @ table
+            matrix, cut = self._pieces.share_matrix(batch, longest, len(table))
+            vectors[start : start + AT_ONCE] = matrix @ table
             truncated += cut
             if progress:
                 progress(len(batch))
