@@ -105,6 +105,7 @@ def test_a_comparison_has_baselines_both_budgets_and_intervals_and_continues(fol
         (["--recipes", "simcse,is_bert", "--readout", "cls"], 2, "--readout cls: is_bert can only be read by mean; use --readout"),
         (["--recipes", "simcse", "--readout", "max"], 2, "--readout max: simcse can only be read by"),
         (["--recipes", "simcse", "--seeds", "0"], 2, "'0' is not a whole number from 1"),
+        (["--recipes", "simcse", "--seeds", "501"], 2, "--seeds 501: 1,002 runs, at most 1,000 are possible; lower it"),
         (["--recipes", "simcse", "--config.data.batch_size=8"], 2, "is not a setting of a comparison; use --batch-size"),
         (["--recipes", "simcse", "--config.method.temperature=1"], 2, "differs between recipes; write it into a recipe (.yaml)"),
         (["--recipes", "simcse", "--config.optimizer.lr=1"], 2, "did you mean --config.optimizer.learning_rate?"),

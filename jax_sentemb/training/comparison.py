@@ -16,6 +16,7 @@ from jax_sentemb.methods.simcse import SimCSE
 from jax_sentemb.models.pooling import POOLINGS
 from jax_sentemb.recipes import change, read_config
 from jax_sentemb.settings import assign
+from jax_sentemb.training.sweep import MAX_RUNS
 
 START, PUBLISHED, COMMON = "start", "published", "common"
 DEVELOPMENT_SET = "STSBenchmark-dev-disjoint"
@@ -81,6 +82,10 @@ def comparison(
         for group, method in methods.items():
             chosen = {setting: value for setting, value in budgets[group].items() if setting not in own}
             variants[f"{name}:{group}"] = Variant(method, chosen | ({} if base.eval.dev else {"eval.select": "last"}))
+    if len(variants) * seeds > MAX_RUNS:
+        raise ConfigError(
+            Setting("--seeds", seeds), f": {len(variants) * seeds:,} runs, at most {MAX_RUNS:,} are possible; lower it"
+        )
     untrained = {"train.max_steps": 0, "eval.eval_steps": 0, "eval.select": "last"}
     starts = {f"{START}:{readout}": Variant(SimCSE(pooling=readout), untrained) for readout in POOLINGS}
     weights = isinstance(base.encoder, Encoder) and base.encoder.weights
