@@ -452,7 +452,9 @@ def test_search_gives_the_same_from_text_and_from_vectors(vectors, model, corpus
     assert found[0]["text"] == found[0]["query_text"] == "a man plays the guitar"
     assert found[0]["score"] == pytest.approx(1, abs=1e-5)
     assert run("search", "--corpus", vectors, "--query", "two women dance", "--model", model, "--top-k", 1) == 0
-    cells = capsys.readouterr().out.strip().split("\t")
+    printed = capsys.readouterr()
+    assert "random pairs" not in printed.err  # they say nothing about a query
+    cells = printed.out.strip().split("\t")
     assert len(cells) == 4  # without the text, which nobody gave
     assert int(cells[1]) == found[3]["row"]
 

@@ -159,6 +159,15 @@ def test_both_panels_show_the_same_sentences_in_the_marks_of_their_groups(page):
         assert "plain: 20 sentences" in panel[1].text
 
 
+def test_other_labels_lie_faint_below_the_groups():
+    labels = [letter for letter in "abcdefghijk" for _ in range(3)]
+    found = corpus_map.make_map(labels, {"A": np.eye(33)}, labels, reason_for_pca="it is a test")
+    tree = ElementTree.fromstring(map_page.map_page("x", found))
+    classes = [path.get("class") for picture in tree.iter("svg") if picture.get("class") == "map" for path in picture.iter("path")]
+    assert classes[:12] == ["point h faint"] * 12  # four labels of three sentences
+    assert not any("faint" in name for name in classes[12:])
+
+
 def test_hostile_texts_stay_texts_and_the_page_has_no_code(page):
     text, tree = page
     assert "<script" not in text

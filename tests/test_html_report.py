@@ -421,8 +421,8 @@ def test_a_run_shows_where_neighbours_changed_and_a_map_of_both_ends(workdir):
 
 
 def test_a_map_takes_a_small_part_of_a_run():
-    assert samples.map_size(9_999) == (2000, "the run is short")
-    assert samples.map_size(25_600) == (512, "")
+    assert samples.map_size(49_999) == (512, "the run is short")
+    assert samples.map_size(50_000) == (1000, "")
     assert samples.map_size(10**6) == (2000, "")
 
 

@@ -1,8 +1,15 @@
-"""Tables of the terminal."""
+"""Tables and progress of the terminal."""
 
+import io
 import json
+import re
+import sys
+from types import SimpleNamespace
 
-from jax_sentemb.system.terminal import WIDTH, json_text, table
+import pytest
+
+from jax_sentemb.system import terminal
+from jax_sentemb.system.terminal import WIDTH, Progress, json_text, table
 
 
 def test_numbers_are_to_the_right_and_what_is_too_wide_is_wrapped():
@@ -25,3 +32,59 @@ def test_json_and_heads_of_tables_have_nothing_that_a_terminal_obeys():
     assert json.loads(json_text({"a": "\x9b"})) == {"a": "\x9b"}
     assert "\x1b" not in table(["a\x1b[31mb"], [["c"]], title="\x9b2Jt")
     assert "\x9b" not in table(["a\x1b[31mb"], [["c"]], title="\x9b2Jt")
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """time.monotonic under the test's hand."""
+    now = SimpleNamespace(value=100.0)
+    monkeypatch.setattr(terminal.time, "monotonic", lambda: now.value)
+    return now
+
+
+def test_a_log_has_a_line_of_progress_from_time_to_time(clock, capsys):
+    with Progress("encode", 1000, "sentences") as progress:
+        for _ in range(100):
+            clock.value += 1
+            progress.update(10)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "encode 30/1000: 10 sentences/s, 00:03 done, 01:37 left"  # after DELAY
+    assert lines[-1] == "encode 1000/1000: 10 sentences/s, 01:40 done, 00:00 left"
+    assert len(lines) == 5  # after 3, 34, 65 and 96 seconds, and at the end
+
+
+def test_a_short_task_prints_nothing(clock, capsys):
+    with Progress("encode", 10, "sentences") as progress:
+        clock.value += terminal.DELAY - 0.1
+        progress.update(10)
+    assert capsys.readouterr().err == ""
+
+
+def test_rows_that_are_finished_replace_the_distinct_texts_counted_before(clock, capsys):
+    progress = Progress("vectors", 8, "rows", delay=0)
+    clock.value += 40
+    progress.update(2)  # two distinct texts of four rows
+    progress.finish(4)
+    clock.value += 40
+    progress.finish(4)
+    shown = [line.partition(":")[0] for line in capsys.readouterr().err.splitlines()]
+    assert shown == ["vectors 2/8", "vectors 8/8"]
+    progress.restart()
+    assert (progress.done, progress.total) == (0, 8)
+
+
+def test_on_a_terminal_a_bar_shows_the_time_left_and_lines_stand_above_it(monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    stream = Terminal()
+    monkeypatch.setattr(sys, "stderr", stream)
+    with Progress("<model>", 4, "texts", delay=0) as progress:
+        progress.update(1)
+        progress.write("\x1b[31merror: x")
+        progress.show(4, "note")
+    text = stream.getvalue()
+    assert "4/4" in text
+    assert "note" in text
+    assert "\rerror: x\n" in re.sub(r"\r +\r", "\r", text)

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import scipy
 from jaxtyping import Float, Int
 
 from jax_sentemb.cosines import unit_length
@@ -133,11 +132,13 @@ def nearest_rows(unit: Vectors, count: int) -> Int[np.ndarray, "sentences count"
 
 def principal_components(unit: Vectors) -> Positions:
     """Return the first two principal components of rows; the largest weight of each direction is positive."""
+    from scipy.linalg import eigh  # imported here, because `jax-sentemb map --help` does not need it
+
     centred = np.asarray(unit, np.float64) - unit.mean(axis=0, dtype=np.float64)
     if centred.shape[1] < 2:
         centred = np.pad(centred, ((0, 0), (0, 1)))
     width = centred.shape[1]
-    _, directions = scipy.linalg.eigh(centred.T @ centred, subset_by_index=(width - 2, width - 1))
+    _, directions = eigh(centred.T @ centred, subset_by_index=(width - 2, width - 1))
     directions = directions[:, ::-1]
     signs = np.sign(directions[np.abs(directions).argmax(axis=0), np.arange(2)])
     return centred @ (directions * signs)
@@ -206,7 +207,9 @@ def _t_sne(sides: Sequence[Vectors], seed: int) -> list[Positions]:
 
 def _turned(positions: Positions, like: Positions) -> Positions:
     """Turn and mirror a PCA layout, so that it resembles another layout; distances within it stay the same."""
-    rotation, _ = scipy.linalg.orthogonal_procrustes(positions, like)
+    from scipy.linalg import orthogonal_procrustes
+
+    rotation, _ = orthogonal_procrustes(positions, like)
     return positions @ rotation
 
 

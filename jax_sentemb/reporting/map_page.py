@@ -5,7 +5,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from jax_sentemb.reporting.corpus_map import NEIGHBOURS, SIDE
+from jax_sentemb.reporting.corpus_map import NEIGHBOURS, OTHER, SIDE
 from jax_sentemb.reporting.html_parts import Figure, templates
 from jax_sentemb.reporting.svg import SERIES, element, mark_key, marks
 
@@ -57,10 +57,11 @@ def map_section(corpus_map: Mapping[str, Any]) -> dict[str, Any]:
 
 def _panel(corpus_map: Mapping[str, Any], number: int) -> Markup:
     panel, groups = corpus_map["panels"][number], corpus_map["groups"]
-    points = (
-        (x, y, SERIES[group], f"{text}\n[{groups[group]['name']}]")
+    points = [
+        (x, y, SERIES[group] + " faint" * (groups[group]["name"] == OTHER), f"{text}\n[{groups[group]['name']}]")
         for text, group, (x, y) in zip(corpus_map["texts"], corpus_map["group_of"], panel["positions"], strict=True)
-    )
+    ]
+    points.sort(key=lambda point: "faint" not in point[2])  # below the others
     largest = "; ".join(f"{group['name']}: {group['count']:,} sentences, {group['shares'][number]:.0%}" for group in groups)
     description = (
         f"Each mark is a sentence. The groups, with the share of the {NEIGHBOURS} nearest neighbours of a sentence that are in "

@@ -23,7 +23,8 @@ BINS = 50  # of the histogram, over cosines from -1 to 1
 DOTS = 300  # pairs of a set that are stored; ranges include all pairs
 MOST = 2000  # vectors that are stored, for the map and the neighbours before and after training
 VECTOR_BYTES = 1 << 23  # of all stored vectors; start.json must stay below the limit of files.JSON_LIMIT
-LONG_RUN = 10_000  # training rows from which a map is laid out by t-SNE
+LONG_RUN = 50_000  # training rows from which a map is laid out by t-SNE
+SHORT_RUN_MARKS = 512  # sentences of the map of a shorter run
 ROWS_PER_MARK = 50  # training rows for each sentence of such a map
 
 
@@ -96,7 +97,7 @@ def map_size(trained_rows: int) -> MapSize:
     t-SNE takes about 5 ms for each sentence, as much as training on several rows.
     """
     if trained_rows < LONG_RUN:
-        return MapSize(MOST, "the run is short")
+        return MapSize(SHORT_RUN_MARKS, "the run is short")
     return MapSize(min(MOST, trained_rows // ROWS_PER_MARK))
 
 

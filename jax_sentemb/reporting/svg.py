@@ -148,14 +148,14 @@ def marks(title: str, description: str, points: Iterable[tuple[float, float, str
     Args:
         title: The title for screen readers.
         description: A longer description for screen readers.
-        points: (x, y, class in MARKS, text) of each point, with x and y from 0 to `side`.
+        points: (x, y, class in MARKS, perhaps followed by " faint", text) of each point, with x and y from 0 to `side`.
         side: The width and height of the coordinates.
     """
     margin = 10
     scale = (MAP_SIDE - 2 * margin) / side
     elements = [element("title", title), element("desc", description)]
     for x, y, name, text in points:
-        outline = f"M{margin + x * scale:.1f} {margin + (side - y) * scale:.1f}{MARKS[name][1]}"
+        outline = f"M{margin + x * scale:.1f} {margin + (side - y) * scale:.1f}{MARKS[name[0]][1]}"
         elements.append(element("path", element("title", text), d=outline, _class=f"point {name}"))
     return element("svg", *elements, viewBox=f"0 0 {MAP_SIDE} {MAP_SIDE}", role="img", aria_label=title, _class="map")
 
