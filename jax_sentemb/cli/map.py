@@ -57,7 +57,8 @@ def main(argv: list[str]) -> int:
 
     from jax_sentemb.reporting.map_page import map_page
 
-    vectors = {name: _encode(model, texts, options) for name, model in zip(names, options.model, strict=True)}
+    encoders = [load_encoder(argparse.Namespace(**{**vars(options), "model": model})) for model in options.model]
+    vectors = {name: _encode(encoder, texts, options) for name, encoder in zip(names, encoders, strict=True)}
     corpus_map = make_map(texts, vectors, labels, options.seed)
     write_text(options.output, map_page(f"Map of {corpus_name(options.corpus)}", corpus_map))
     if corpus_map["reason"]:
@@ -116,9 +117,8 @@ def _records(options: argparse.Namespace) -> Records:
         raise error.rename({"--id": "--label-column"}) from None
 
 
-def _encode(model: str, texts: list[str], options: argparse.Namespace) -> np.ndarray:
-    """Return the embeddings of the texts by the model of this name."""
-    encoder = load_encoder(argparse.Namespace(**{**vars(options), "model": model}))
+def _encode(encoder: Any, texts: list[str], options: argparse.Namespace) -> np.ndarray:
+    """Return the embeddings of the texts."""
     return np.asarray(encoder.encode(texts, options.batch_size, True, prompt_name=encoder.prompt_for("document")))
 
 
