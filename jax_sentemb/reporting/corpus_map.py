@@ -191,7 +191,7 @@ def _t_sne(sides: Sequence[Vectors], seed: int) -> list[Positions]:
         if not deviation > 1e-12:
             raise _NotLaidOut("all vectors are nearly equal")
         model = TSNE(
-            perplexity=min(PERPLEXITY, (len(side) - 1) / 3),
+            perplexity=min(PERPLEXITY, (len(side) - 1) // 3),
             initialization=start / deviation * 1e-4,
             neighbors="exact",
             negative_gradient_method="bh",  # faster than "fft" for a few thousand points, and deterministic

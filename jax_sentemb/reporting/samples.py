@@ -66,7 +66,7 @@ def collect_samples(
 
 
 def _neighbour_samples(
-    unit: Vectors, sentences: Sequence[str], before: Mapping[str, Any] | None, map_size: MapSize | None
+    unit: Vectors, sentences: list[str], before: Mapping[str, Any] | None, map_size: MapSize | None
 ) -> dict[str, Any]:
     """Return the neighbours of evenly spread sentences and their stored vectors, or what changed against `before`."""
     start = stored_vectors(before or {}, sentences)
@@ -75,7 +75,7 @@ def _neighbour_samples(
         stored = {"vectors": store_vectors(unit, sentences)} if before is None else {}
         return {"neighbours": neighbours(unit, sentences, queries), **stored}
     rows = stored_rows(unit)
-    end, texts = unit[rows], [sentences[row] for row in rows]
+    end, texts = unit[rows], [sentences[row] for row in rows.tolist()]
     queries, kept = changed_most(start, end)
     return {
         "neighbours": {**neighbours(end, texts, queries), "kept": kept},
@@ -84,11 +84,11 @@ def _neighbour_samples(
     }
 
 
-def _map(texts: Sequence[str], start: Vectors, end: Vectors, size: MapSize) -> dict[str, Any]:
+def _map(texts: list[str], start: Vectors, end: Vectors, size: MapSize) -> dict[str, Any]:
     """Return the map of evenly spread sentences before and after training."""
     rows = np.unique(np.linspace(0, len(texts) - 1, min(size.sentences, len(texts))).astype(int))
     sides = {"start": start[rows], "kept weights": end[rows]}
-    return make_map([texts[row] for row in rows], sides, reason_for_pca=size.reason_for_pca)
+    return make_map([texts[row] for row in rows.tolist()], sides, reason_for_pca=size.reason_for_pca)
 
 
 def map_size(trained_rows: int) -> MapSize:
