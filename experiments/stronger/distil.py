@@ -91,7 +91,8 @@ def config_of(options: argparse.Namespace, settings: dict[str, Any], seed: int) 
         **{f"{name}.txt": options.texts / f"{name}.txt" for name in ("wiki", "mix")},
     }
     common = {
-        "data.files": "mix.txt", "method.teacher": "TEACHER", "method.teacher_precision": "bfloat16", "train.precision": "bfloat16",
+        "data.files": "mix.txt", "data.max_seq_length": 256,
+        "method.teacher": "TEACHER", "method.teacher_precision": "bfloat16", "train.precision": "bfloat16",
         "eval.held_out": str(options.texts / "held_out.txt"), "eval.select": "agreement", "eval.report_sentences": 0,
         "eval.max_seq_length": 128, "encoder.dropout": 0.0, "train.seed": seed, "train.save_steps": 250, "data.num_workers": 0,
     }  # fmt: skip

@@ -14,7 +14,8 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-MIX = {"wiki": 80_000, "news": 20_000, "novels": 25_000, "nli": 35_000, "captions": 40_000}
+MIX = {"wiki": 70_000, "news": 20_000, "novels": 25_000, "nli": 35_000, "captions": 40_000, "paragraphs": 10_000}
+PARAGRAPH = (60, 160)  # words; its sentences follow one another in a document
 WIKI, HELD_OUT = 200_000, 680  # sentences of wiki.txt; of each kind in held_out.txt
 WORDS = 3  # fewest words of a sentence
 
@@ -73,7 +74,24 @@ def kinds(data: Path, left_out: set[str]) -> dict[str, Iterable[str]]:
         "novels": lines(corpora / "ordered_novels.txt.xz"),
         "nli": nli,
         "captions": itertools.chain.from_iterable(clean),
+        "paragraphs": paragraphs(corpora / "ordered_wiki.txt.xz", left_out),
     }
+
+
+def paragraphs(path: Path, left_out: set[str], seed: int = 0) -> Iterator[str]:
+    """Yield paragraphs of random lengths of documents that blank lines separate, without sentences that are left out."""
+    lengths = random.Random(seed)
+    with lzma.open(path, "rt", encoding="utf-8") as file:
+        for filled, document in itertools.groupby(map(str.strip, file), bool):
+            most, words = lengths.randint(*PARAGRAPH), []
+            for sentence in document if filled else ():
+                if bare(sentence) in left_out:
+                    words = []
+                    continue
+                words += sentence.split()
+                if len(words) >= most:
+                    yield " ".join(words)
+                    most, words = lengths.randint(*PARAGRAPH), []
 
 
 def other_kinds(data: Path) -> dict[str, list[str]]:
