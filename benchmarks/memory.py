@@ -69,7 +69,7 @@ class Blocks:
     def evaluations(self, count: int) -> None:
         """Compute diagnostics and validation."""
         for _ in range(count):
-            self._run.scorer.measure(self._run.step, self._run.state.params)
+            self._run.measures.scorer.measure(self._run.step, self._run.state.params)
             assert self._run.validation
             self._run.validation(self._run.state)
 

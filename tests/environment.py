@@ -38,7 +38,7 @@ jaxtyping.install_import_hook([f"jax_sentemb.{module}" for module in CHECKED], "
 
 from jax_sentemb.data import batches, synthetic  # noqa: E402
 from jax_sentemb.inference import embedder  # noqa: E402
-from jax_sentemb.training import corpus_source, evaluator, step, trainer, validation  # noqa: E402
+from jax_sentemb.training import corpus_source, evaluator, measures, step, trainer, validation  # noqa: E402
 
 SHAPES = [(batches, "BUCKETS", batches.BUCKETS), (embedder, "BUCKETS", embedder.BUCKETS), (embedder, "FEW", embedder.FEW)]
 
@@ -111,8 +111,8 @@ def shared_steps() -> Iterator[None]:
         return find
 
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("make_optimizer", "make_step", "make_embed"):
-            patch.setattr(trainer, name, shared(getattr(trainer, name)))
+        for module, name in ((trainer, "make_optimizer"), (trainer, "make_step"), (measures, "make_embed")):
+            patch.setattr(module, name, shared(getattr(module, name)))
         patch.setattr(step, "make_creator", shared(step.make_creator))
         patch.setattr(validation, "make_measure", shared(validation.make_measure))
         yield

@@ -8,19 +8,14 @@ from pathlib import Path
 
 from jax_sentemb.config import Config, flatten
 from jax_sentemb.data.batches import after_skips
-from jax_sentemb.data.pairs import JoinedPairs
-from jax_sentemb.data.tokenizer import Tokenizer
 from jax_sentemb.errors import ModelFileError, NotFinite, Setting
 from jax_sentemb.evaluation.agreement import SELECTING
 from jax_sentemb.files import fingerprint
 from jax_sentemb.formats.checkpoint import Checkpoints
 from jax_sentemb.formats.run_dir import write_metadata
-from jax_sentemb.inference.embedder import Embedder
 from jax_sentemb.inference.load import load
-from jax_sentemb.methods.distillation import Distillation
 from jax_sentemb.parallel import (
     agree,
-    batch_sharding,
     fsdp_sharding,
     is_main_process,
     keeps_compiled_programs,
@@ -29,7 +24,6 @@ from jax_sentemb.parallel import (
 )
 from jax_sentemb.public_text import without_folders
 from jax_sentemb.setting_texts import rewind_window
-from jax_sentemb.training.agreement import Agreement
 from jax_sentemb.training.checkpoint_selection import (
     Progress,
     better,
@@ -40,18 +34,17 @@ from jax_sentemb.training.checkpoint_selection import (
     should_stop_early,
 )  # fmt: skip
 from jax_sentemb.training.dev_task import dev_metric
-from jax_sentemb.training.evaluator import Scorer
 from jax_sentemb.training.logger import Log, check_writers
 from jax_sentemb.training.loop import Hooks, Metrics, batches_on_device, check_finite, fit
+from jax_sentemb.training.measures import make_measures
 from jax_sentemb.training.optimizer import drop_rate, make_optimizer
 from jax_sentemb.training.results import Results
 from jax_sentemb.training.run_metadata import about, description, model_metadata, write_json
 from jax_sentemb.training.run_sources import run_mark, run_sources, selection_sources
-from jax_sentemb.training.setup import check_attention, corpus_sample, prepare, run_encoder, trained_method
+from jax_sentemb.training.setup import check_attention, prepare, run_encoder, trained_method
 from jax_sentemb.training.signals import Preempted, StopSignal
 from jax_sentemb.training.starting_encoder import averaged, dense_layers, is_kept, read_start, with_start
-from jax_sentemb.training.step import create_state, make_embed, make_step
-from jax_sentemb.training.validation import Validation
+from jax_sentemb.training.step import create_state, make_step
 from jax_sentemb.types import Batch, Params, TrainState
 
 ON_HALVES = "diagnostics/retrieval"
@@ -75,10 +68,11 @@ class Trainer:
         self.mesh = make_mesh(config.data.batch_size, fsdp=config.train.fsdp)
         check_attention(config.train, self.mesh)
         self.setup = setup = prepare(config, workdir, self.start)
-        is_cross_encoder = config.method.is_cross_encoder
         measured = SELECTING if setup.held_out else ""
         self.progress = Progress(
-            selected_by=selected_by(config.eval, setup.validation is not None, self.on_dev, is_cross_encoder, measured),
+            selected_by=selected_by(
+                config.eval, setup.validation is not None, self.on_dev, config.method.is_cross_encoder, measured
+            ),
             scale={f"eval.{name}": getattr(config.eval, name) for name in ("max_seq_length", "diagnostic_sentences")},
             measured_on=selection_sources(config, setup),
         )
@@ -96,18 +90,16 @@ class Trainer:
             self.log.say(note)
 
         self.encoder = run_encoder(config, setup.encoder_config, self.mesh)
-        self.method = trained_method(config, setup.encoder_config, dense_layers(config, self.start))
+        dense = dense_layers(config, self.start)
+        self.method = trained_method(config, setup.encoder_config, dense)
         self.optimizer = make_optimizer(config.optimizer, self.steps, epoch, config.method.step_shares)
         self.state = self._untrained()
         self.stop = StopSignal()
-        self.scorer = self._make_scorer(is_cross_encoder)
-        self.agreement = None
-        if setup.held_out and isinstance(config.method, Distillation):
-            self.agreement = Agreement(config.method, setup.held_out, self.scorer.embedder)
+        self.measures = make_measures(config, setup, self.method, self.encoder, dense, self.mesh, self.log)
         self.mark = run_mark(workdir.name, sources)
         self.model_metadata = model_metadata(config, setup, workdir.name, self.start) | self.mark
-        self.results = Results(config, setup, self.model_metadata, self.scorer, self.agreement, self.log, workdir)
-        self.validation = setup.validation and Validation(self.method, self.encoder, setup.validation, self.mesh)
+        scorer, agreement = self.measures.scorer, self.measures.agreement
+        self.results = Results(config, setup, self.model_metadata, scorer, agreement, self.log, workdir)
         self.checkpoints = Checkpoints(workdir, sources, config.train.keep_checkpoints, self.log.warn)
         continued = self._continue()
         self.log.rewind(self.step if continued else -1)  # first, so that files of this run are never next to events of another run
@@ -182,18 +174,6 @@ class Trainer:
         seed = self.config.train.seed
         return create_state(self.method, self.encoder, self.optimizer, self.setup.loaded, seed, self.mesh)
 
-    def _make_scorer(self, is_cross_encoder: bool) -> Scorer:
-        config, setup = self.config, self.setup
-        embedder = Embedder(
-            make_embed(config.method, setup.encoder_config, dense_layers(config, self.start)),
-            JoinedPairs(setup.tokenizer) if is_cross_encoder and isinstance(setup.tokenizer, Tokenizer) else setup.tokenizer,
-            config.eval.max_seq_length,
-            config.eval.batch_size,
-            sharding=batch_sharding(self.mesh),
-        )
-        sample = corpus_sample(setup, config.eval.diagnostic_sentences, config.train.seed)
-        return Scorer(embedder, setup.tasks, setup.dev, sample, self.log, config.train.strict, setup.dev_task)
-
     def _continue(self) -> bool:
         """Restore state and progress from the newest checkpoint; return whether there is one."""
         restored = self.checkpoints.restore(self.state)
@@ -244,21 +224,13 @@ class Trainer:
         """
         progress, log = self.progress, self.log
         with self.stop.interruptible():
-            measured = self.scorer.measure(step, state.params)
-            if self.validation:
-                values = {f"validation/{name}": value for name, value in self.validation(state).items()}
-                measured |= values
-                log.values(step, values, 4)
-            if self.agreement:
-                values = self.agreement(state.params)
-                measured |= values
-                log.values(step, values, 2)
+            measured = self.measures(step, state)
             name, params, best_score = self._better(step, state.params, score(progress.selected_by, measured))
         progress.evaluated = step
         if step == 0:
             start = self.start
             if start is not None and not is_kept(self.config, start):
-                measured = self.scorer.measured_by(load(start.name))
+                measured = self.measures.scorer.measured_by(load(start.name))
             progress.measured = {name: value for name, value in measured.items() if name in (ON_HALVES, SELECTING, self.on_dev)}
             progress.start = self._start_scores(measured, state.params)
             self.results.sample("start", step, state.params, self.steps * self.config.data.batch_size)
@@ -299,14 +271,14 @@ class Trainer:
         if (
             step and "/" in self.progress.selected_by
         ):  # at step 0 all are equal; the validation loss is that of all encoders together
-            measured = {name: self.scorer.measure(step, encoders[name], f"{name} encoder") for name in other_names}
+            measured = {name: self.measures.scorer.measure(step, encoders[name], f"{name} encoder") for name in other_names}
             scores |= {name: score(self.progress.selected_by, values) for name, values in measured.items()}
         best = better(scores)
         return best, encoders[best], scores[best]
 
     def _start_scores(self, measured: dict[str, float], params: Params) -> dict[str, float]:
         if self.config.eval.data == "grammar":
-            return self.scorer.all_spearman(params)
+            return self.measures.scorer.all_spearman(params)
         dev_score = score(self.on_dev, measured)
         return {} if dev_score is None else {self.setup.dev: dev_score}
 
