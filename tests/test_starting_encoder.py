@@ -101,7 +101,7 @@ def test_check_advises_a_short_training_of_a_sentence_encoder_or_none(encoder, c
     assert advice["recipe"] == "adapt"
     assert shlex.split(advice["command"])[-2:] == [f"--config.data.files={corpus}", f"--config.encoder.weights={encoder}"]
     assert advice["steps"] == read_config("adapt").train.max_steps
-    assert any("encode --model" in other and "read by mean" in other for other in advice["alternatives"])
+    assert any("encode --model" in other and "with the pooling mean" in other for other in advice["alternatives"])
 
 
 @pytest.fixture(scope="module")
