@@ -16,7 +16,7 @@ COMMANDS = {
     "recipes": ("jax_sentemb.cli.recipes", "list what can be trained"),
     "check": ("jax_sentemb.cli.check", "inspect a corpus and recommend a recipe for it"),
     "train": ("jax_sentemb.cli.train", "train an encoder on a text file, score it, export it"),
-    "plan": ("jax_sentemb.cli.plan", "tell whether a run fits absent TPUs or GPUs, and how fast it can be there"),
+    "plan": ("jax_sentemb.cli.plan", "estimate whether a run fits TPUs or GPUs that you do not have, and how fast it can be"),
     "compare": ("jax_sentemb.cli.compare", "compare recipes on one corpus: baselines, seeds, intervals"),
     "evaluate": ("jax_sentemb.cli.evaluate", "score models on similarity, transfer, probing and argument tasks"),
     "encode": ("jax_sentemb.cli.encode", "write the vectors of a text file of any size"),

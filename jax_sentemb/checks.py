@@ -16,10 +16,10 @@ SMALL = re.compile(r"bfloat16|float[468]_\w+|u?int[24]")  # names of the types o
 
 
 def whole_number(name: str, value: Any, least: int, most: int | None = None) -> int:
-    """Return `value` as int, which must be an integer from `least` to `most`. Integers of NumPy are accepted.
+    """Check that `value` is an integer from `least` to `most`, and return it as int. Integers of NumPy are accepted.
 
     Raises:
-        ConfigError: It is not; the message begins with `name`.
+        ConfigError: `value` is not such an integer. The message begins with `name`.
     """
     try:
         number = None if isinstance(value, bool | np.bool_) else operator.index(value)
@@ -32,10 +32,10 @@ def whole_number(name: str, value: Any, least: int, most: int | None = None) -> 
 
 
 def finite_number(name: str, value: Any, least: float = -math.inf) -> float:
-    """Return `value` as float, which must be a finite number of `least` or more.
+    """Check that `value` is a finite number of at least `least`, and return it as float.
 
     Raises:
-        ConfigError: It is not; the message begins with `name`.
+        ConfigError: `value` is not such a number. The message begins with `name`.
     """
     try:
         number = math.nan if isinstance(value, bool | np.bool_ | str | bytes) else float(value)
@@ -47,10 +47,10 @@ def finite_number(name: str, value: Any, least: float = -math.inf) -> float:
 
 
 def flag(name: str, value: Any) -> bool:
-    """Return `value` as bool.
+    """Check that `value` is True or False, and return it as bool.
 
     Raises:
-        ConfigError: It is neither True nor False; the message begins with `name`.
+        ConfigError: `value` is neither True nor False. The message begins with `name`.
     """
     if not isinstance(value, bool | np.bool_):
         raise ConfigError(f"{name}={quote(value)}: must be True or False")
@@ -58,10 +58,10 @@ def flag(name: str, value: Any) -> bool:
 
 
 def choice(name: str, value: Any, choices: Sequence[str]) -> str:
-    """Return `value`, which must be one of `choices`.
+    """Check that `value` is one of `choices`, and return it.
 
     Raises:
-        ConfigError: It is not; the message begins with `name`.
+        ConfigError: `value` is not one of them. The message begins with `name`.
     """
     if not isinstance(value, str) or value not in choices:
         raise ConfigError(f"{name}={quote(value)}: must be one of {', '.join(choices)}")
@@ -69,10 +69,10 @@ def choice(name: str, value: Any, choices: Sequence[str]) -> str:
 
 
 def text(name: str, value: Any) -> str:
-    """Return `value`, which must be a str.
+    """Check that `value` is a str, and return it.
 
     Raises:
-        ConfigError: It is not; the message begins with `name`.
+        ConfigError: `value` is not a str. The message begins with `name`.
     """
     if not isinstance(value, str):
         raise ConfigError(f"{name}={quote(value)}: must be a str")
@@ -83,7 +83,7 @@ def array(name: str, value: Any) -> Shaped[np.ndarray, "..."]:
     """Return an array of real numbers from nested lists, or from an array or tensor of NumPy, JAX or PyTorch.
 
     Raises:
-        ConfigError: `value` is something else, such as complex numbers, text, a sparse matrix or lists of different lengths.
+        ConfigError: `value` is anything else, such as complex numbers, text, a sparse matrix or lists of different lengths.
     """
     if hasattr(value, "detach"):  # of PyTorch, also on a GPU or with a gradient; NumPy has no bfloat16
         value = value.detach().cpu()
@@ -98,7 +98,7 @@ def array(name: str, value: Any) -> Shaped[np.ndarray, "..."]:
     if SMALL.fullmatch(numbers.dtype.name):
         numbers = numbers.astype(np.float32)
     if numbers.dtype.kind not in "bfiu":
-        raise ConfigError(f"{name} is {type(value).__name__} of dtype {numbers.dtype.name[:40]}: must have real numbers")
+        raise ConfigError(f"{name} is {type(value).__name__} of dtype {numbers.dtype.name[:40]}: must contain real numbers")
     if numbers.dtype.itemsize >= np.dtype(np.float64).itemsize:  # JAX would keep 32 bits of an integer, and refuses long doubles
         numbers = numbers.astype(np.float64, copy=False)
     return numbers.astype(numbers.dtype.newbyteorder("="), copy=False)  # JAX misreads the bytes of another order

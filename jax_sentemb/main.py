@@ -1,4 +1,4 @@
-"""python -m jax_sentemb.main --config RECIPE ...: the same as `jax-sentemb train`."""
+"""Run `jax-sentemb train`, as `python -m jax_sentemb.main --config RECIPE ...`."""
 
 from jax_sentemb.cli.program import start
 from jax_sentemb.cli.train import main

@@ -293,10 +293,10 @@ def resolve_names(config: "Config", settings: Mapping[str, Any]) -> list[tuple[s
 
 
 def change(config: "Config", settings: Iterable[tuple[str, Any]], create: bool = True) -> None:
-    """Assign settings by their dotted names, optional parts before their settings. All ways to give settings end here.
+    """Assign settings by their dotted names, optional parts before their settings. Every way to give a setting calls this function.
 
     Raises:
-        ConfigError: A setting is unknown or given twice, a value does not fit, or an optional part is both left out and set.
+        ConfigError: A setting is unknown or given twice, a value does not fit, or an optional part is both removed and set.
     """
     values: dict[str, Any] = {}
     for name, value in settings:
@@ -307,7 +307,9 @@ def change(config: "Config", settings: Iterable[tuple[str, Any]], create: bool =
         override(config, name, values[name], create)
         inside = [setting for setting in values if setting.startswith(f"{name}.")]
         if inside and flatten(config).get(name, ...) is None:
-            raise ConfigError(Setting(name, values[name]), " leaves out the part of ", Setting(inside[0]), ": give one of them")
+            raise ConfigError(
+                Setting(name, values[name]), " removes the section of ", Setting(inside[0]), ": give only one of the two"
+            )
 
 
 def override(config: "Config", name: str, value: Any, create: bool = True) -> None:

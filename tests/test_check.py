@@ -201,7 +201,7 @@ def test_a_sentence_encoder_learns_from_neighbours_where_the_text_runs_on_else_f
 def test_text_that_the_model_does_not_know_lowers_the_certainty():
     summary = CorpusSummary("a.txt", "text", 300, 20, False, 64, "encoder", "", 8000, 512, "mean")
     assert advise(summary._replace(unknown=0.01)).sure.startswith("fair")
-    assert advise(summary._replace(unknown=0.59)).sure.startswith("little: 59% of the pieces are unknown to this tokenizer")
+    assert advise(summary._replace(unknown=0.59)).sure.startswith("low: 59% of the pieces are unknown to this tokenizer")
 
 
 def test_the_numbers_that_are_cited_are_those_of_the_experiments(tmp_path):

@@ -154,7 +154,10 @@ def test_shards_hold_the_vectors_of_every_line_in_order(vectors, model, corpus):
 def test_parts_say_what_is_missing_and_become_the_same_directory(vectors, model, corpus, tmp_path, capsys):
     assert encode(model, corpus, tmp_path, "--part", "6/7") == 0
     said = capsys.readouterr().err
-    assert "warning: --part 6/7: some parts are empty, the text has 5 shards; --rows-per-shard 60 gives each part a shard" in said
+    assert (
+        "warning: --part 6/7: the text has only 5 shards, so some parts are empty; --rows-per-shard 60 gives each part a shard"
+        in said
+    )
     assert "100 vectors of part 6/7; missing: 1/7, 2/7, 3/7, 4/7, 5/7 and 1 others" in said
     for number in (7, 1, 2, 3, 4, 5):
         assert encode(model, corpus, tmp_path, "--part", f"{number}/7") == 0

@@ -74,8 +74,8 @@ def test_a_comparison_has_baselines_both_budgets_and_intervals_and_continues(fol
     assert by_name["simcse, common"][-1] == ""
     assert by_name["other, common"][-1] == "+0.00 [+0.00, +0.00]"  # the only difference is one that the common budget sets
     assert by_name["other, published"][-1] != "+0.00 [+0.00, +0.00]"
-    assert "average: mean of STS13, SICKRelatedness-test; absent: STS12" in page
-    assert "STS-B dev without the pairs of the scored sets" in page
+    assert "average: mean of STS13, SICKRelatedness-test; missing: STS12" in page
+    assert "STS-B dev, without the pairs of the scored sets" in page
     with (tmp_path / "compare.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert [(row["group"], row["seed"]) for row in rows if row["name"] == "simcse"] == [

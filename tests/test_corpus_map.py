@@ -255,7 +255,7 @@ def test_one_model_has_one_panel_and_equal_names_are_told_apart(corpus):
         ({"--output": ["."]}, 2, "--output .: is not a file; give the name of an HTML file"),
         ({"--corpus": ["absent.txt"]}, 3, "--corpus absent.txt"),
         ({"--label-column": ["nothing"]}, 3, "nothing"),
-        ({"--corpus": ["one.txt"], "--label-column": ["section"]}, 2, "--label-column section: one.txt has lines and no columns"),
+        ({"--corpus": ["one.txt"], "--label-column": ["section"]}, 2, "--label-column section: one.txt has lines but no columns"),
         ({"--corpus": ["one.txt"]}, 3, "--corpus one.txt has 1 sentence; a map needs at least 2"),
         ({"--output": ["absent/map.html"]}, 2, "--output absent/map.html: there is no folder absent; create it"),
     ],

@@ -223,7 +223,7 @@ def test_what_is_not_there_is_left_out(workdir):
     )
     text = html_report.run_page(unscored)
     assert "nothing is scored" in text
-    assert "absent, not scored: STS12" in text
+    assert "missing, not scored: STS12" in text
     ElementTree.fromstring(text)
 
 

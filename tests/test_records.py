@@ -73,7 +73,7 @@ def test_another_column_has_the_ids(tmp_path):
     with pytest.raises(DataError, match=r"a\.csv has no column 'key'.*: set --column or --id"):
         open_text("--corpus", file, "text", id_column="key")
     (tmp_path / "a.txt").write_text("a\n")
-    with pytest.raises(ConfigError, match=r"--id key: .*a\.txt has lines and no columns"):
+    with pytest.raises(ConfigError, match=r"--id key: .*a\.txt has lines but no columns"):
         open_text("--corpus", str(tmp_path / "a.txt"), "text", id_column="key")
 
 

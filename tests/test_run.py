@@ -125,7 +125,7 @@ def test_the_first_lines_are_a_table_of_the_corpus():
         "corpus    2,008 lines, 3 truncated",
         "tokens    mean 26.4, cut at 48, 12.50% unknown",
         "training  60 steps on 1 cpu device",
-        "absent    STS13",
+        "missing   STS13",
     ]
     assert description(setup, 60, 1).splitlines() == lines
     setup.loaded = {}

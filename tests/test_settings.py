@@ -155,7 +155,7 @@ def test_errors(name, value, says):
 
 
 def test_a_part_cannot_be_left_out_and_set():
-    with pytest.raises(ConfigError, match=r"method\.ami=None leaves out the part of method\.ami\.weight: give one of them"):
+    with pytest.raises(ConfigError, match=r"method\.ami=None removes the section of method\.ami\.weight: give only one of the two"):
         change(copy.deepcopy(RECIPES["simcse"]), [("method.ami.weight", "1"), ("method.ami", None)])
     config = copy.deepcopy(RECIPES["simcse"])
     change(config, [("method.ami.weight", "1"), ("method.ami", True)])

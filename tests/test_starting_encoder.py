@@ -136,7 +136,7 @@ def test_the_start_is_scored_by_its_own_readout_and_can_be_the_best(harmful, enc
     scores = json.loads((harmful["dev"] / "scores.json").read_text())
     assert scores["baselines"]["untrained"]["dev"] == pytest.approx(100, abs=0.1)
     assert scores["step"] == 0
-    assert scores["verdict"] == "the export is the start: no later weights were better by eval.select=dev"
+    assert scores["verdict"] == "the export has the weights of the start: no later ones were better by eval.select=dev"
     assert scores["verdict"] in (harmful["dev"] / "export" / "README.md").read_text()
     same = (encoder / "model.safetensors").read_bytes()
     assert (harmful["dev"] / "export" / "model.safetensors").read_bytes() == same

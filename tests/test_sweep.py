@@ -369,7 +369,7 @@ def test_the_low_shot_tables_equal_numpy(tmp_path):
         f"{mean:+.2f} [{mean - 12.7062 * half:+.2f}, {mean + 12.7062 * half:+.2f}] (2)" for mean, half in ((2, 1), (2.5, 2))
     ]
     assert f"| B - A | {intervals[0]} | {intervals[1]} |" in lines
-    assert any(line.startswith("average: mean of STS12, STS14; absent: STS13, STS15, STS16, STSB") for line in lines)
+    assert any(line.startswith("average: mean of STS12, STS14; missing: STS13, STS15, STS16, STSB") for line in lines)
     with (tmp_path / "sweep.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert [float(row["average"]) for row in rows if row["method"] == "B"] == [30.5, 13, 44.5, 21]
@@ -397,7 +397,7 @@ def test_the_average_is_over_the_sets_that_every_run_has():
     assert text.splitlines()[0].endswith("| average |")
     assert "| all | 2 |" in text
     assert text.splitlines()[2].endswith(f"| {27.5:.2f} ± {12.5 * 2**0.5:.2f} |")
-    assert text.splitlines()[-1].startswith("average: mean of STS12, STS13; absent: STS14")
+    assert text.splitlines()[-1].startswith("average: mean of STS12, STS13; missing: STS14")
     seven = [{"settings": {}, "scores": dict.fromkeys(SEVEN, 1.0)}]
     assert table(seven).splitlines()[-1] == f"average: mean of the seven sets {', '.join(SEVEN)}"
     assert len(SEVEN) == 7

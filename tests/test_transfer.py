@@ -216,7 +216,7 @@ def test_what_cannot_be_scored():
         run(mr, {"all": broken}, LOGREG)
     mr.splits["all"].labels[:] = 0
     mr.splits["all"].labels[:2] = 1
-    with pytest.raises(DataError, match=r"MR: 3 folds need 3 examples of every class or more, the smallest has 2"):
+    with pytest.raises(DataError, match=r"MR: 3 folds need at least 3 examples of every class, the smallest class has 2"):
         run(mr, features, LOGREG)
     with pytest.raises(ConfigError, match="--classifier svm is unknown; the classifiers are senteval"):
         transfer.check_protocol("svm")

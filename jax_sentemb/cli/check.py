@@ -47,7 +47,7 @@ def parser() -> Parser:
     """Return the parser of the options."""
     parser = Parser(
         prog="jax-sentemb check",
-        description="Describe a corpus before anything is trained on it, and recommend a recipe for it.",
+        description="Describe a corpus before training, and recommend a recipe for it.",
         epilog=EPILOG,
     )
     parser.add_argument(
@@ -59,7 +59,7 @@ def parser() -> Parser:
     parser.add_argument("--vocab-size", type=positive, default=8000, help="size of a new vocabulary (default: 8000)")
     parser.add_argument("--max-seq-length", type=positive, default=32, help="tokens after which sentences are cut (default: 32)")
     parser.add_argument("--batch-size", type=positive, default=64, help="sentences in a batch (default: 64)")
-    parser.add_argument("--json", action="store_true", help="print a JSON object instead of a text")
+    parser.add_argument("--json", action="store_true", help="print a JSON object instead of text")
     return parser
 
 
@@ -194,7 +194,7 @@ def _advice(advice: Advice | None, usable: int) -> list[str]:
     return [
         f"advice      {advice.recipe}: {settings}",
         f"            {advice.command}",
-        f"sure        {advice.sure}",
+        f"confidence  {advice.sure}",
         f"            {advice.evidence}",
         *(f"or          {alternative}" for alternative in advice.alternatives),
     ]

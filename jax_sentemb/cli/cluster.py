@@ -77,10 +77,10 @@ def _advice(corpus: Collection, size: int, threshold: float, noise: float) -> st
 
     proposed = math.floor(10_000 * group_threshold(corpus.vectors, size)) / 10_000
     if not proposed < threshold:
-        return f"{corpus.filled:,} sentences have no group of {size}: lower --min-size"
+        return f"no group of {size} among {corpus.filled:,} sentences: lower --min-size"
     advice = f"--threshold {proposed:g} gives groups, or lower --min-size"
     if proposed < noise:
-        advice += "; with this model, random pairs are as similar: train a model on the corpus, or give --k"
+        advice += "; but random pairs are just as similar with this model: train a model on the corpus, or give --k"
     return advice
 
 

@@ -37,7 +37,9 @@ def parser() -> Parser:
         epilog=EPILOG,
         allow_abbrev=False,
     )
-    parser.add_argument("--recipes", required=True, help="recipes by name or file, comma separated; differences are from the first")
+    parser.add_argument(
+        "--recipes", required=True, help="recipes by name or file, comma separated; the others are compared with the first"
+    )
     parser.add_argument(
         "--corpus", required=True, metavar="FILE", help="text to train on: a file with one sentence on each line, or a table"
     )
@@ -46,10 +48,10 @@ def parser() -> Parser:
     parser.add_argument("--weights", default="", help="the BERT to start from: a directory or a hub name (default: from scratch)")
     parser.add_argument("--vectors", type=user_path, help="a file of word vectors for the word baselines (GloVe or fastText)")
     parser.add_argument("--column", default="text", help="the column of a table that has the text (default: text)")
-    parser.add_argument("--steps", type=positive, default=1000, help="of the common budget (default: 1000)")
-    parser.add_argument("--batch-size", type=positive, default=64, help="of the common budget (default: 64)")
-    parser.add_argument("--max-seq-length", type=positive, default=32, help="of the common budget, in tokens (default: 32)")
-    parser.add_argument("--readout", default="mean", help="of the common budget: mean (default), cls or first_last")
+    parser.add_argument("--steps", type=positive, default=1000, help="training steps of the common budget (default: 1000)")
+    parser.add_argument("--batch-size", type=positive, default=64, help="batch size of the common budget (default: 64)")
+    parser.add_argument("--max-seq-length", type=positive, default=32, help="tokens of a sentence, common budget (default: 32)")
+    parser.add_argument("--readout", default="mean", help="pooling of the common budget: mean (default), cls or first_last")
     parser.add_argument(
         "--workdir", type=user_path, default=Path("runs/compare"), help="folder of the runs (default: runs/compare)"
     )
@@ -180,7 +182,7 @@ def _notes(options: argparse.Namespace, comparison: "Comparison") -> list[str]:
         "published: the settings of the recipe, on this corpus",
         f"{budget}{options.readout}, warm-up of a tenth, rate of the recipe",
     ]
-    selected = "steps are chosen by STS-B dev without the pairs of the scored sets"
+    selected = "steps are selected on STS-B dev, without the pairs of the scored sets"
     notes.append(selected if comparison.selects else "STS-B dev is missing, so the last step of each run is scored")
     if not options.weights:
         notes.append("start: a new encoder with random weights; --weights gives a BERT")

@@ -42,7 +42,10 @@ def _end(number: int, information: int, context: int) -> None:
     problem, code = f"{file} was truncated while it was read: run the command again", DataError.exit_code
     with contextlib.suppress(OSError):
         if os.stat(file).st_size > offset:  # the file is long enough, so the disk is the cause
-            problem, code = f"{file} cannot be read or written: its disk is full or damaged", ResourceError.exit_code
+            problem, code = (
+                f"{file} cannot be read or written: its disk is full or damaged; free space or use another disk",
+                ResourceError.exit_code,
+            )
     os.write(2, f"error: {plain(problem)}\n".encode("utf-8", "surrogateescape"))
     os._exit(code)
 

@@ -73,17 +73,23 @@ def parser() -> Parser:
         description="Make a static table of token vectors from an encoder. Encoding sentences with it runs no network.",
         epilog=EPILOG,
     )
-    parser.add_argument("--model", required=True, help="a work directory, an export, any sentence-transformers or BERT directory")
+    parser.add_argument("--model", required=True, help="a work directory, an export, or a sentence-transformers or BERT directory")
     parser.add_argument("--corpus", required=True, help="your text: .txt, .jsonl, .csv, .tsv, also .gz and .xz; .parquet; globs")
     add_text_options(parser)
     parser.add_argument("--output", type=user_path, required=True, help="directory to write")
-    parser.add_argument("--width", type=positive, default=256, help="numbers in a vector (default: 256)")
-    parser.add_argument("--sif", type=_unsigned, default=1e-3, help="a of the weights a / (a + p); 0: no weights (default: 0.001)")
+    parser.add_argument("--width", type=positive, default=256, help="dimensions of a vector (default: 256)")
+    parser.add_argument(
+        "--sif", type=_unsigned, default=1e-3, help="the number a in the weights a / (a + p); 0: no weights (default: 0.001)"
+    )
     parser.add_argument("--epochs", type=count, default=0, help="passes of training over the corpus (default: 0, no training)")
-    parser.add_argument("--vectors", type=user_path, help="output of `encode` for this corpus and model, which saves the encoding")
+    parser.add_argument(
+        "--vectors", type=user_path, help="output of `encode` for this corpus and model, so that it is not encoded again"
+    )
     parser.add_argument("--batch-size", type=positive, default=256, help="sentences in a training step (default: 256)")
-    parser.add_argument("--learning-rate", type=_unsigned, default=5e-3, help="of Adam, falling to 0 (default: 0.005)")
-    parser.add_argument("--seed", type=count, default=0, help="seed of the order of sentences (default: 0)")
+    parser.add_argument(
+        "--learning-rate", type=_unsigned, default=5e-3, help="initial rate of Adam, which falls to 0 (default: 0.005)"
+    )
+    parser.add_argument("--seed", type=count, default=0, help="seed of the random order of the sentences (default: 0)")
     return parser
 
 

@@ -56,7 +56,7 @@ def main(argv: list[str]) -> int:
     shards = options.part.shards(count := -(-len(texts) // options.rows_per_shard))
     if options.part.total > count:
         advice = f"--rows-per-shard {max(len(texts) // options.part.total, 1)} gives each part a shard"
-        print_warning(f"--part {options.part}: some parts are empty, the text has {count} shards; {advice}")
+        print_warning(f"--part {options.part}: the text has only {count} shards, so some parts are empty; {advice}")
     logger.setLevel(logging.ERROR)  # the number of cut sentences is printed once, at the end
     rows = sum(min(options.rows_per_shard, len(texts) - shard * options.rows_per_shard) for shard in shards)
     with Progress(output.name, len(texts) if is_single else rows, "rows") as progress:
@@ -135,9 +135,9 @@ def add_text_options(parser: argparse.ArgumentParser, has_ids: bool = False) -> 
     parser.add_argument(
         "--column",
         default="text",
-        help="field of .jsonl, .csv, .tsv and .parquet files, or several with commas (default: text)",
+        help="field with the text in .jsonl, .csv, .tsv and .parquet files; several: A,B (default: text)",
     )
-    parser.add_argument("--join", default="", help="text between several fields, which join to one text (default: each is a text)")
+    parser.add_argument("--join", default="", help="join several fields to one text, with this between them")
     if has_ids:
         parser.add_argument("--id", default="", help="the field with the ids of records (default: _id, if it exists)")
 
@@ -145,7 +145,7 @@ def add_text_options(parser: argparse.ArgumentParser, has_ids: bool = False) -> 
 def add_model_options(parser: argparse.ArgumentParser, required: bool) -> None:
     """Add the options about the model that encodes, which all commands share."""
     parser.add_argument(
-        "--model", required=required, help="a work directory, an export, any sentence-transformers or BERT directory"
+        "--model", required=required, help="a work directory, an export, or a sentence-transformers or BERT directory"
     )
     add_encoding_options(parser)
     add_text_options(parser, has_ids=True)
@@ -187,16 +187,23 @@ examples:
 {EXIT_CODES}""",
     )
     parser.add_argument(
-        "--input", required=True, help=".txt, .jsonl, .csv or .tsv, also .gz and .xz; .parquet; globs, several; - reads lines"
+        "--input",
+        required=True,
+        help="text files: .txt, .jsonl, .csv, .tsv (also .gz, .xz), .parquet; globs; - reads standard input",
     )
     parser.add_argument("--output", type=user_path, required=True, help="a directory, or a name that ends in .npy or .parquet")
     add_model_options(parser, required=True)
     parser.add_argument("--normalize", action="store_true", help="scale vectors to length 1")
-    parser.add_argument("--truncate-dim", type=positive, help="write only this number of first numbers of each vector")
-    parser.add_argument("--precision", choices=PRECISIONS, default="float32", help="precision of stored numbers (default: float32)")
+    parser.add_argument("--truncate-dim", type=positive, help="write only the first N numbers of each vector")
+    parser.add_argument(
+        "--precision", choices=PRECISIONS, default="float32", help="precision of the stored numbers (default: float32)"
+    )
     parser.add_argument("--rows-per-shard", type=positive, default=50_000, help="rows in a file of the directory (default: 50000)")
     parser.add_argument(
-        "--part", type=_part, default=Part(), help="encode only part K of N, K/N: on any machines, in any order, into one directory"
+        "--part",
+        type=_part,
+        default=Part(),
+        help="encode only part K of N, written K/N; parts may run on any machine, in any order",
     )
     parser.add_argument("--format", choices=("npy", "parquet"), default="npy", help="format of the files in the directory")
     return parser

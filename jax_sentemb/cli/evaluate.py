@@ -60,7 +60,7 @@ def main(argv: list[str]) -> int:
         if not options.data:
             raise ConfigError("--fetch needs --data, the folder to write to")
         written = fetch(options.tasks, options.data)
-        print(f"fetched: {', '.join(written) or 'nothing, all of it is there'}")
+        print(f"fetched: {', '.join(written) or 'nothing, since all sets exist'}")
         if not options.model and not options.check:
             return 0
     root = _root(options.data) if options.data else Path.cwd()
@@ -92,22 +92,28 @@ def parser() -> Parser:
         epilog=EPILOG,
     )
     parser.add_argument("models", nargs="*", metavar="MODEL", help="the models to score, see below")
-    parser.add_argument("--model", action="append", default=[], metavar="MODEL", help="the same as an option")
+    parser.add_argument("--model", action="append", default=[], metavar="MODEL", help="a model to score, given as an option")
     parser.add_argument("--data", type=user_path, help="the SentEval folder: the one that holds downstream/ and probing/")
     parser.add_argument("--tasks", default="sts,transfer", help="tasks, groups (sts, transfer, probing, arguments, all), or help")
-    parser.add_argument("--vectors", type=user_path, help="word vectors, from which missing words are added to a word model")
+    parser.add_argument("--vectors", type=user_path, help="file of word vectors that adds missing words to a word model")
     parser.add_argument("--output", type=user_path, help="folder for a JSON file of each task, tables.md and plots")
-    parser.add_argument("--sts-protocol", default="simcse", help="simcse (default), senteval or multiview")
-    parser.add_argument("--classifier", default="senteval", help="senteval (default), senteval_prototyping, senteval_2018, logreg")
     parser.add_argument(
-        "--arguments", type=user_path, action="append", default=[], help="an argument similarity corpus: file or folder"
+        "--sts-protocol", default="simcse", help="protocol of the STS sets: simcse (default), senteval or multiview"
+    )
+    parser.add_argument(
+        "--classifier", default="senteval", help="senteval (default), senteval_prototyping, senteval_2018 or logreg"
+    )
+    parser.add_argument(
+        "--arguments", type=user_path, action="append", default=[], help="file or folder of a corpus of argument pairs"
     )
     parser.add_argument("--ensemble", action="store_true", help="add the ensemble of all models as a row")
-    parser.add_argument("--resamples", type=count, default=1000, help="bootstrap draws for the interval of STS scores; 0: none")
+    parser.add_argument(
+        "--resamples", type=count, default=1000, help="bootstrap draws for the intervals of scores; 0: no intervals (default: 1000)"
+    )
     parser.add_argument("--batch-size", type=positive, default=64, help="sentences that are encoded at once (default: 64)")
     parser.add_argument("--plots", action="store_true", help="plot cosine against gold for every similarity task (needs [plots])")
     parser.add_argument("--fetch", action="store_true", help="first download the sets that the Hugging Face hub has (needs [hub])")
-    parser.add_argument("--check", action="store_true", help="list the files that exist, those that are missing, and their folders")
+    parser.add_argument("--check", action="store_true", help="list existing and missing files and their folders")
     evaluate_files.add_options(parser)
     return parser
 

@@ -25,14 +25,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of the files of the user."""
     group = parser.add_argument_group("your own files")
     group.add_argument("--pairs", help="a table with the columns sentence1, sentence2 and score, or label (0 or 1)")
-    group.add_argument("--pair-columns", help="other names of these three columns, comma separated")
+    group.add_argument("--pair-columns", help="names of these three columns, if they differ; comma separated")
     group.add_argument("--retrieval", help="a folder with corpus.jsonl, queries.jsonl and qrels/*.tsv (BEIR's layout)")
     group.add_argument("--split", default="", help="the file in qrels (default: test, or the only one)")
-    group.add_argument("--no-bm25", action="store_true", help="leave BM25 and its fusion with the models out (needs [bm25])")
+    group.add_argument(
+        "--no-bm25", action="store_true", help="do not score BM25 and its fusion with the models (these need [bm25])"
+    )
     group.add_argument("--labels", help="a table with a column of texts and one of labels")
     group.add_argument("--label-column", help="the column of the labels (default: label)")
     group.add_argument("--column", help="the column of the texts of --labels (default: text)")
-    group.add_argument("--sample", type=count, help="texts of --labels that are scored at most (default: 50000); 0: all")
+    group.add_argument("--sample", type=count, help="largest number of texts of --labels to score (default: 50000); 0: all")
 
 
 def is_asked(options: argparse.Namespace) -> bool:

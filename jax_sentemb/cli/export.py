@@ -12,7 +12,7 @@ def parser() -> Parser:
         epilog=f"example:\n  jax-sentemb export --workdir runs/micse --step 500 --output models/micse-500\n\n{EXIT_CODES}",
     )
     parser.add_argument("--workdir", type=user_path, required=True, help="work directory of a run")
-    parser.add_argument("--step", default="best", help="best (default; without a best step, last), last, or a number")
+    parser.add_argument("--step", default="best", help="best (default), last or a number; best is last if no step was selected")
     parser.add_argument("--output", type=user_path, help="directory to write (default: WORKDIR/export)")
     return parser
 

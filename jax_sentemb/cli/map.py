@@ -1,4 +1,4 @@
-"""jax-sentemb map --model A B --corpus FILE --output map.html: a map of a corpus under one model or two."""
+"""Run `jax-sentemb map --model A B --corpus FILE --output map.html`: draw a map of a corpus under one model or two."""
 
 import argparse
 from collections.abc import Sequence
@@ -34,13 +34,15 @@ def parser() -> Parser:
         "--model",
         required=True,
         nargs="+",
-        help="one or two: a work directory, an export, any sentence-transformers or BERT directory",
+        help="one model or two: a work directory, an export, or a sentence-transformers or BERT directory",
     )
     parser.add_argument("--corpus", required=True, help="your text: .txt, .jsonl, .csv, .tsv, also .gz and .xz; .parquet; globs")
     add_text_options(parser)
-    parser.add_argument("--label-column", default="", help="the field whose values are the groups (default: groups are clusters)")
-    parser.add_argument("--sentences", type=count, default=MOST, help=f"how many sentences are drawn (default: {MOST:,})")
-    parser.add_argument("--seed", type=count, default=0, help="of the sentences, the clusters and the layout (default: 0)")
+    parser.add_argument(
+        "--label-column", default="", help="the field whose values are the groups (default: the groups are clusters)"
+    )
+    parser.add_argument("--sentences", type=count, default=MOST, help=f"number of random sentences in the map (default: {MOST:,})")
+    parser.add_argument("--seed", type=count, default=0, help="seed of the sentences, the clusters and the layout (default: 0)")
     parser.add_argument("--output", type=user_path, required=True, help="the HTML file to write")
     add_encoding_options(parser)
     return parser
@@ -70,7 +72,7 @@ def main(argv: list[str]) -> int:
 def _check_output(output: Path) -> None:
     """Raise ConfigError if the page cannot be written, before anything takes time."""
     if output.exists() and not output.is_file():
-        raise ConfigError(f"--output {output}: is not a file; give the name of an HTML file")
+        raise ConfigError(f"--output {output}: not a file; give the name of an HTML file")
     if not output.parent.is_dir():
         raise ConfigError(f"--output {output}: there is no folder {output.parent}; create it")
 

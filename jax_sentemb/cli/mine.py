@@ -19,7 +19,7 @@ def parser() -> Parser:
     """Return the parser of the options."""
     parser = parser_of("mine", "Find the most similar pairs of a corpus. Every pair is compared.", EPILOG)
     parser.add_argument("--top-k", type=positive, default=100, help="number of pairs (default: 100)")
-    parser.add_argument("--threshold", type=finite, help="only pairs with this cosine or more")
+    parser.add_argument("--threshold", type=finite, help="lowest cosine of a pair (default: none)")
     return parser
 
 

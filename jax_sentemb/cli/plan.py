@@ -1,4 +1,4 @@
-"""Run `jax-sentemb plan --config FILE --target tpu:v5e-16`: tell whether a run fits an accelerator, and how fast it can be."""
+"""Run `jax-sentemb plan --config FILE --target tpu:v5e-16`: estimate whether a run fits an accelerator, and how fast it can be."""
 
 import json
 from itertools import pairwise
@@ -73,13 +73,13 @@ def parser() -> Parser:
     parser = Parser(
         prog="jax-sentemb plan",
         usage="jax-sentemb plan --config RECIPE --target TARGET [--find batch_size|fsdp] [--json] [--config.SECTION.FIELD=V ...]",
-        description="Tell whether a run fits TPUs or GPUs, which need not be present, and a bound of its speed on them.",
+        description="Estimate whether a run fits TPUs or GPUs that you do not have, and print an upper bound of its speed.",
         epilog=EPILOG,
         allow_abbrev=False,
     )
     parser.add_argument("--target", required=True, help="the accelerator, see below")
     parser.add_argument("--find", choices=("batch_size", "fsdp"), help="find the largest batch, or the smallest split, that fits")
-    parser.add_argument("--json", action="store_true", help="print a JSON object instead of a text")
+    parser.add_argument("--json", action="store_true", help="print a JSON object instead of text")
     return parser
 
 

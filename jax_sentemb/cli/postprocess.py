@@ -27,7 +27,7 @@ def parser() -> Parser:
         description="Remove the strongest components of a model's embeddings of your text, or whiten them.",
         epilog=EPILOG,
     )
-    parser.add_argument("--model", required=True, help="a work directory, an export, any sentence-transformers or BERT directory")
+    parser.add_argument("--model", required=True, help="a work directory, an export, or a sentence-transformers or BERT directory")
     parser.add_argument("--corpus", required=True, help="your text: .txt, .jsonl, .csv, .tsv, also .gz and .xz; .parquet; globs")
     add_text_options(parser)
     parser.add_argument("--output", type=user_path, required=True, help="directory to write")

@@ -72,8 +72,8 @@ FEW = Choice(
     STEPS,
     "fair: measured with one BERT of four layers, over {seeds} seeds or more".format(**MEASURED["weak"]),
     "experiments/adapting: it changed Spearman x 100 on pairs of {domains} domains by {lowest:+} to {highest:+}, compared with the "
-    "mean of first and last layer without training; on other text (STS-B) by {elsewhere:+} at worst. Of 100 questions, "
-    "{questions:+} have a question of the same class nearest".format(**MEASURED["weak"]),
+    "mean of first and last layer without training; on other text (STS-B) by {elsewhere:+} at worst. The nearest question has the "
+    "same class for {questions:+} of 100 questions".format(**MEASURED["weak"]),
     ["for a BERT of twelve layers, --config.optimizer.learning_rate=2e-5, as published; it was not measured here"],
 )
 MANY = Choice(
@@ -81,8 +81,8 @@ MANY = Choice(
     {},
     MEASURED["many"]["steps"],
     "fair: the published settings for BERT-base; measured with one BERT of four layers, one seed",
-    "experiments/is_bert: after {steps} steps on 196,812 sentences its [CLS] has {simcse} on similarity and IS-BERT {is_bert}; "
-    "without training first and last layer have {untrained}".format(**MEASURED["many"]),
+    "experiments/is_bert: after {steps} steps on 196,812 sentences its [CLS] scores {simcse} on similarity, IS-BERT {is_bert}, "
+    "and the mean of first and last layer without training {untrained}".format(**MEASURED["many"]),
     [
         "for a small BERT --config.method.pooling=first_last --config.method.head=False --config.method.temperature=0.5 "
         "--config.optimizer.learning_rate=1e-4 --config.train.max_steps=100: a BERT of four layers went from {untrained} to "
@@ -97,9 +97,9 @@ SCRATCH = Choice(
     "quickstart",
     {"train.max_steps": -1, "eval.data": ""},
     MEASURED["scratch"]["steps"],
-    "little: measured on generated sentences only",
+    "low: measured on generated sentences only",
     "`make quickstart`: {steps} steps on 20,000 generated sentences raise Spearman x 100 from {untrained} to {trained}; tf-idf "
-    "has {tfidf}".format(**MEASURED["scratch"]),
+    "scores {tfidf}".format(**MEASURED["scratch"]),
     [
         "--weights BERT, a directory or a hub name: an encoder that knows the language is a better start",
         "mlm, then simcse on its export, for a corpus of millions of words: not measured on real text here",
@@ -111,11 +111,11 @@ ADAPT = Choice(
     STEPS,
     "fair: measured with one sentence encoder, all-MiniLM-L6-v2, over {seeds} seeds".format(**MEASURED["adapting"]),
     "experiments/adapting: it changed Spearman x 100 on pairs of {domains} domains by {lowest:+} to {highest:+}, on other text "
-    "(STS-B) by {elsewhere:+} at worst. Of 100 questions, {questions:+} have one of the same class nearest, and of 100 paragraphs "
-    "of novels, {paragraphs:+} are found by their other half".format(**MEASURED["adapting"]),
+    "(STS-B) by {elsewhere:+} at worst. The nearest question has the same class for {questions:+} of 100 questions, and "
+    "{paragraphs:+} of 100 paragraphs of novels are found by their other half".format(**MEASURED["adapting"]),
     [
-        "--config.optimizer.learning_rate=1e-5: more gain and more harm; it changed those pairs by {lowest:+} to {highest:+}, the "
-        "questions by {questions:+} and the paragraphs by {paragraphs:+}; labelled pairs (--config.eval.dev) show which".format(
+        "--config.optimizer.learning_rate=1e-5: more gain and more harm; it changed those pairs by {lowest:+} to {highest:+}, "
+        "the questions by {questions:+} and the paragraphs by {paragraphs:+}; labelled pairs (--config.eval.dev) decide".format(
             **MEASURED["adapting_faster"]
         )
     ],
@@ -125,17 +125,19 @@ NEIGHBOURS = Choice(
     {"optimizer.learning_rate": "1e-5", "optimizer.warmup_ratio": 0.1, "train.max_steps": STEPS},
     STEPS,
     "fair: measured with one sentence encoder, all-MiniLM-L6-v2, on novels, over {seeds} seeds".format(**MEASURED["neighbours"]),
-    "experiments/adapting: of 100 paragraphs of novels, {paragraphs:+} are found by their other half; Spearman x 100 on other text "
+    "experiments/adapting: {paragraphs:+} of 100 paragraphs of novels are found by their other half; Spearman x 100 on other text "
     "(STS-B) changed by {elsewhere:+} at worst".format(**MEASURED["neighbours"]),
     [],
 )
 CHECKPOINT = (
     "--config.eval.eval_steps=10 --config.eval.select=retrieval --config.eval.patience=3: select better weights than the last, "
-    "without labels (experiments/choosing: {retrieval} against {last}; always the first {first}, with STS-B dev {dev})"
+    "without labels (experiments/choosing: {retrieval}; the last step {last}, the first evaluation {first}, STS-B dev {dev})"
 ).format(**MEASURED["checkpoint"])
-LONG = "--config.data.max_seq_length=32, as in the papers and in that measurement: cuts more text, but takes less time and memory"
+LONG = (
+    "--config.data.max_seq_length=32, as in the papers and in the measurement above: cuts more text, but takes less time and memory"
+)
 SENTENCES = "to compare sentences with sentences; " + ADAPT.evidence
-UNREADABLE = "little: {:.0%} of the pieces are unknown to this tokenizer; use a model that knows the script of the text"
+UNREADABLE = "low: {:.0%} of the pieces are unknown to this tokenizer; use a model that knows the script of the text"
 ORDERED = (
     "multi_view or quick_thoughts with --config.encoder.vectors=VECTORS, since neighbouring lines belong together; in "
     "experiments/multiview, no multi-view model was far above the average of its word vectors"

@@ -1,4 +1,4 @@
-"""jax-sentemb report --workdir runs/micse: writes report.html from the files of a work directory."""
+"""Run `jax-sentemb report --workdir runs/micse`: write report.html from the files of a work directory."""
 
 from jax_sentemb.cli.program import EXIT_CODES, Parser, start
 from jax_sentemb.errors import plain

@@ -24,9 +24,11 @@ def parser() -> Parser:
     parser.add_argument("--queries", help="a text file with one query on each line; - reads standard input")
     parser.add_argument("--query-column", default="", help="the field with the queries (default: that of --column)")
     parser.add_argument("--query-id", default="", help="the field with the ids of the queries (default: _id, if it exists)")
-    parser.add_argument("--query", action="append", default=[], help="a query itself; may be repeated")
+    parser.add_argument("--query", action="append", default=[], help="the text of a query; may be repeated")
     parser.add_argument("--top-k", type=positive, default=10, help="results for each query (default: 10)")
-    parser.add_argument("--index", type=user_path, help="approximate search with this file, built if missing (needs [ann])")
+    parser.add_argument(
+        "--index", type=user_path, help="search approximately with this index file, which is built if missing (needs [ann])"
+    )
     return parser
 
 
@@ -34,7 +36,7 @@ def main(argv: list[str]) -> int:
     """Run the command line `argv` (program name first) and return the exit code."""
     options = parser().parse_args(argv[1:])
     if bool(options.queries) == bool(options.query):
-        raise ConfigError("give --queries FILE or --query TEXT, one of the two")
+        raise ConfigError("give either --queries FILE or --query TEXT")
     for query in options.query:
         try:
             query.encode()

@@ -53,7 +53,7 @@ def parser() -> Parser:
     parser.add_argument(
         "--distributed", action="store_true", help="run as one of several processes that find each other: TPU pods, SLURM, MPI"
     )
-    parser.add_argument("--coordinator", default="", metavar="HOST:PORT", help="otherwise: address of process 0")
+    parser.add_argument("--coordinator", default="", metavar="HOST:PORT", help="without --distributed: address of process 0")
     parser.add_argument("--processes", type=int, default=0, metavar="N", help="number of processes")
     parser.add_argument("--process", type=int, default=-1, metavar="I", help="number of this process, from 0")
     parser.add_argument("--debug", action="store_true", help="print a traceback with an error")

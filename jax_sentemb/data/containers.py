@@ -31,7 +31,7 @@ def problem_with(sentences: Any, name: str = "sentences", items: str = "str") ->
     if isinstance(sentences, bytes | bytearray | memoryview | array.array):
         return f"{subject}, not text; decode it and give a list of {items}"
     if isinstance(sentences, Set):
-        return f"{subject}, without order; give a list of {items}"
+        return f"{subject}, which has no order; give a list of {items}"
     if (columns := _columns(sentences)) is not None:
         names = ", ".join(columns[:MAX_LISTED]) + (", ..." if len(columns) > MAX_LISTED else "")
         column = "text" if "text" in columns or not columns else columns[0]

@@ -58,7 +58,7 @@ def plain_text(source: str, columns: Columns, cache: Path) -> PlainText:
     path = Path(source)
     file_format, opener = detect_format(path)
     if file_format == ".txt" and columns.id:
-        raise ConfigError(Setting("--id", columns.id), f": {path} has lines and no columns; leave it out")
+        raise ConfigError(Setting("--id", columns.id), f": {path} has lines but no columns; leave it out")
     if file_format == ".txt" and opener is open:
         return PlainText(path)
     if file_format == PARQUET:

@@ -24,7 +24,7 @@ _MOJIBAKE = (
     f"\u00f0[\u0178\u009f]{_SECOND}|\u00ef\u00bb\u00bf"
 )
 _HTML = r"</?[A-Za-z][\w:-]*(?:\s[^<>]*)?/?>|&(?:[A-Za-z]{2,8}|#\d{2,7}|#x[\da-fA-F]{2,6});"
-_OTHER_WORD = "it makes a word a different word: delete it"
+_OTHER_WORD = "it is invisible and turns a word into a different one: delete it"
 # Name -> pattern and advice.
 SUSPICIOUS = {
     "NUL": ("\0", "text files do not contain it: check that this is a text file"),

@@ -25,7 +25,7 @@ ENCODED_AT_ONCE = 1 << 13  # sentences
 
 
 class Settings(NamedTuple):
-    """How a table is made."""
+    """The settings from which a table is made."""
 
     width: int = 256  # numbers of a vector
     sif: float = 1e-3  # of the weights a / (a + p); 0: none
@@ -48,13 +48,13 @@ def distill(
 
     Args:
         model: The encoder.
-        name: Its name, for messages and for the card.
+        name: The name of the encoder, for messages and for the model card.
         sentences: The text.
         output: The directory of the export.
         settings: The width, the weights of pieces and the regression.
         vectors: The model's vectors of the text, as `encode` writes them. Without them the regression encodes the text first,
             into a temporary file next to `output`. If this process is killed, the next call removes that file.
-        progress: Called with the step, the rows that were done since the last call, and all rows.
+        progress: Called with the step, the number of rows done since the last call, and the number of all rows.
 
     Raises:
         ConfigError: The model has no [CLS] and [SEP], the width exceeds the model's, or `output` is not an export.
@@ -64,7 +64,9 @@ def distill(
     check_replaceable(output)
     tokenizer = model.embedder.tokenizer
     if not isinstance(tokenizer, Tokenizer):
-        raise ConfigError(f"--model {name} reads words or a static table already: distill an encoder with word pieces, as a BERT")
+        raise ConfigError(
+            f"--model {name} reads words or is a static table already: distill an encoder with word pieces, such as a BERT"
+        )
     width = model.embedder.width(model.params)
     if settings.width > width:
         raise ConfigError(f"--width {settings.width} is more than the model's {width} dimensions")
@@ -72,7 +74,7 @@ def distill(
         _check_vectors(vectors, model, name, sentences, width)
     counts, specials = piece_counts(sentences, tokenizer), special_ids(tokenizer)
     if not np.delete(counts, specials).any():
-        raise DataError(f"--corpus has no piece of the vocabulary of --model {name}: is it in another script?")
+        raise DataError(f"--corpus has no piece of the vocabulary of --model {name}: give a model that knows its script")
     table = token_table(piece_vectors(model, tokenizer), counts, specials, settings.width, settings.sif)
     if settings.regression is not None:
         if vectors is not None:
@@ -97,7 +99,7 @@ def _check_vectors(vectors: Vectors, model: LoadedModel, name: str, sentences: S
             "dimensions; encode this corpus with this model"
         )
     if not vectors.is_marked:
-        print_warning("--vectors has no description: whether it was made from this text and with this model is not known")
+        print_warning("--vectors has no description: cannot tell whether it was made from this text with this model")
         return
     recorded, prompts = vectors.sources["prompt"], (model.settings.prompt_text("document"), model.settings.default_prompt or None)
     made_from = {

@@ -27,7 +27,7 @@ RIDGE = 1e-4  # of the first linear map, as a share of the mean variance
 
 
 class Regression(NamedTuple):
-    """How a table is trained."""
+    """The settings with which a table is trained."""
 
     epochs: int = 3
     batch_size: int = 256
@@ -115,11 +115,11 @@ def fit_table(
     Args:
         table: The first vectors of the pieces.
         sentences: The text.
-        tokenizer: Of the table.
+        tokenizer: The tokenizer of the table.
         targets: The encoder's vectors of the sentences, in the same order.
         projection: From these to vectors as wide as the table.
         settings: Epochs, batch size, learning rate and seed.
-        progress: Called with the rows that were done since the last call, and the loss of the step before.
+        progress: Called with the number of rows done since the last call, and the loss of the previous step.
 
     Raises:
         NotFinite: The loss is NaN, or the rows of the table have no finite length.

@@ -85,11 +85,11 @@ def token_table(
     """Return the table, float32 [V, W].
 
     Args:
-        vectors: Of the pieces.
+        vectors: The vectors of the pieces.
         counts: How often each piece occurs.
-        specials: Ids whose rows are 0 and count for nothing.
-        width: Numbers of a vector, W.
-        sif: Of the weights of the pieces, as in `sif_weights`.
+        specials: The ids of special tokens, whose rows are 0 and are not counted.
+        width: The width W of a vector.
+        sif: The number a in the weights of the pieces, as in `sif_weights`.
     """
     weights = sif_weights(counts, sif)
     importance = counts * weights**2

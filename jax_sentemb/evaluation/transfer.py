@@ -100,7 +100,9 @@ def stratified_folds(labels: Int[np.ndarray, " rows"], folds: int, seed: int, na
     codes = np.argsort(np.argsort(first))[inverse]
     counts = np.bincount(codes)
     if counts.min() < folds:
-        raise DataError(f"{name}: {folds} folds need {folds} examples of every class or more, the smallest has {counts.min()}")
+        raise DataError(
+            f"{name}: {folds} folds need at least {folds} examples of every class, the smallest class has {counts.min()}"
+        )
     ordered = np.sort(codes)
     class_counts = np.array([np.bincount(ordered[fold::folds], minlength=len(counts)) for fold in range(folds)])
     generator = np.random.RandomState(seed)  # scikit-learn's generator

@@ -1,4 +1,4 @@
-"""What the tasks on the files of a user have in common: the texts that need vectors, and the models on the items."""
+"""Define what the tasks on files of the user share: the texts that need vectors, and the scores of a model on the items."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol
@@ -25,12 +25,12 @@ class UserTask(Protocol):
     """A task on the files of a user.
 
     Attributes:
-        name: The kind of the task: pairs, retrieval or labels.
+        name: The type of the task: pairs, retrieval or labels.
         title: The heading of its table.
-        item_name: What the items are, in the plural.
+        item_name: The name of the items, in the plural.
         main: The measure that selects a checkpoint.
         texts: The texts that need vectors, by name.
-        notes: What the user should know about the files, a line each.
+        notes: Remarks on the files for the user, one line each.
         facts: The files and sizes, for the results.
     """
 

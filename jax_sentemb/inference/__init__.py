@@ -1,1 +1,1 @@
-"""Opens models, embeds sentences, and exports models."""
+"""Open models, embed sentences, and export models."""

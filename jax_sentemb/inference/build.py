@@ -44,7 +44,7 @@ def build_embedder(
         description: What model.json of a run has. "encoder" and "max_seq_length" are always needed. A BERT also has "pooling" and,
             if they apply, "convolution", "dense" (the activations of layers after the pooling), "normalize" (to unit length) and
             "scores_pairs" (a cross-encoder). A model on word vectors has "method" and "settings".
-        tokenizer: Of the model.
+        tokenizer: The tokenizer of the model.
         batch_size: Rows of a batch.
         dtype: Precision of the matrix products of a BERT.
         separate_views: Return the views of a multi-view model side by side, see `views_of`.

@@ -1,4 +1,4 @@
-"""Unit length, cosines, and rows in chunks: what the losses are made of."""
+"""Compute the building blocks of the losses: unit vectors, cosines, and functions of rows in chunks."""
 
 from collections.abc import Callable
 from typing import TypeVar

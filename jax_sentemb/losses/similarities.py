@@ -29,7 +29,7 @@ def similarity_distillation(
         teacher: The teacher's vectors of the same sentences.
         queue: The teacher's vectors of other sentences; the candidates are the batch and the queue.
         sentences: Row numbers of the batch and of the queue; a sentence is not a candidate of itself.
-        temperatures: Of the teacher and of the student.
+        temperatures: The temperatures of the teacher and of the student.
 
     Example:
         >>> teacher, none = jnp.eye(2), jnp.zeros((0, 2))
@@ -72,7 +72,7 @@ def cross_view(
         queue: Earlier references. The candidates are the references of the batch, the own one included, and the
             queue.
         valid: Which entries of the queue are filled.
-        temperatures: Of the reference and of the prediction.
+        temperatures: The temperatures of the reference and of the prediction.
 
     Example:
         >>> vectors, queue = jnp.eye(2), jnp.zeros((4, 2))

@@ -49,7 +49,7 @@ class Anchored(Wrapped):
         )
 
     def objective(self, params: Params, state: TrainState, encoded: AnchoredEncoding) -> Objective:
-        """Return the loss of the method plus the term; metrics: the mean distance."""
+        """Return the loss of the method plus the term, with the mean distance as a further metric."""
         loss, (metrics, carry) = self.inner.objective(params, state, encoded.inner)
         distance = encoded.distance.mean()
         return loss + self.inner.anchor * distance, ({**metrics, "anchor": distance}, carry)

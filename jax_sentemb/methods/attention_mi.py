@@ -170,7 +170,7 @@ class AttentionMI:
         """Return what makes an encoder read log attention and validity [R, H, M] at the positions of each head's slice.
 
         Args:
-            positions: Of each sentence.
+            positions: The sampled positions of each sentence.
             layers: The layers to read, counted from 1.
             views: Rows of each sentence, which have the same positions.
         """

@@ -73,7 +73,7 @@ class ContrastiveTension(EmbeddingMethod):
         return two_encoders(encoder, both, rows, view_seeds(seeds) if self.dropout else None, seeds, self.ami, self.pooling)
 
     def objective(self, params: Params, state: TrainState, encoded: TwoViews) -> Objective:
-        """Return the contrastive loss plus the term of AMI; metrics."""
+        """Return the contrastive loss plus the term of AMI, and the metrics."""
         first, second = encoded.first, encoded.second
         if self.form == "in_batch":
             loss, accuracy = symmetric_info_nce(first, second, jnp.exp(params["logit_scale"]))

@@ -41,7 +41,7 @@ class Crops(EmbeddingMethod):
         return corpus.crops(self.sentences, self.shift, self.documents, seed)
 
     def init(self, encoder: TokenEncoder, loaded: Params, key: Key[Array, ""]) -> InitialState:
-        """Return {"encoder"}."""
+        """Return the parameters {"encoder"}."""
         return InitialState({"encoder": loaded["encoder"]})
 
     def encode(self, encoder: TokenEncoder, params: Params, state: TrainState, batch: Batch, seeds: Seeds) -> TwoViews:
@@ -49,7 +49,7 @@ class Crops(EmbeddingMethod):
         return two_texts(encoder, params, batch.rows, seeds, self.pooling)
 
     def objective(self, params: Params, state: TrainState, encoded: TwoViews) -> Objective:
-        """Return the loss; metrics."""
+        """Return the loss and the metrics."""
         loss, accuracy = info_nce(encoded.first, encoded.second, self.temperature)
         metrics = {"contrastive": loss, "accuracy": accuracy, "alignment": alignment(encoded.first, encoded.second)}
         return loss, (metrics, None)

@@ -57,7 +57,7 @@ class CrossEncoder(Method):
         return corpus.pairs(tuple(self.classes) if self.task == "classes" else (), joined=True)
 
     def init(self, encoder: TokenEncoder, loaded: Params, key: Key[Array, ""]) -> InitialState:
-        """Return {"encoder", "pooler", "classifier"}: the directory's pooler, or a fresh one, and a fresh classifier."""
+        """Return the parameters {"encoder", "pooler", "classifier"}. The pooler may come from the directory."""
         pooler_key, class_key = jax.random.split(key)
         width = encoder.config.hidden_size
         pooler = loaded.get("pooler") or init_head(pooler_key, width)
@@ -71,7 +71,7 @@ class CrossEncoder(Method):
         return PairScores(pair_score(encoder, params, batch.rows, seeds), batch.label)
 
     def objective(self, params: Params, state: TrainState, encoded: PairScores) -> Objective:
-        """Return the mean squared error of the score, or cross entropy; metrics."""
+        """Return the mean squared error of the score or the cross entropy, and the metrics."""
         if self.task == "scores":
             return jnp.square(encoded.scores[:, 0] - encoded.label / self.top_score).mean(), ({}, None)
         loss, accuracy = softmax_cross_entropy(encoded.scores, encoded.label.astype(jnp.int32))

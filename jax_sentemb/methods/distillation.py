@@ -103,7 +103,10 @@ class Distillation(EmbeddingMethod):
         return {TEACHER: {"vectors": np.asarray(examples.labels(rows, 0), np.float32), "rows": rows.astype(np.int32)}}
 
     def init(self, encoder: TokenEncoder, loaded: Params, key: Key[Array, ""]) -> InitialState:
-        """Return {"encoder", "dense"} and a full queue. W begins as the identity, or if the widths differ as a random matrix."""
+        """Return the parameters {"encoder", "dense"} and a full queue.
+
+        W starts as the identity, or as a random matrix if the widths differ.
+        """
         params: Params = {"encoder": loaded["encoder"]}
         vectors, rows = loaded[TEACHER]["vectors"], loaded[TEACHER]["rows"]
         if self.has_map:
@@ -119,7 +122,7 @@ class Distillation(EmbeddingMethod):
         return Taught(sentence_embedding(encoder, params, batch.rows, self.pooling, seeds=seeds), batch.label, row)
 
     def objective(self, params: Params, state: TrainState, encoded: Taught) -> Objective:
-        """Return the weighted sum of the losses; metrics: each loss; the teacher's vectors and row numbers for the queue."""
+        """Return the weighted sum of the losses, each loss as a metric, and the teacher's vectors and row numbers for the queue."""
         student, teacher = encoded.student, lax.stop_gradient(encoded.teacher)
         metrics: dict[str, Scalar] = {}
         mapped = student

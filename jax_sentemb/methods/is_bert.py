@@ -43,7 +43,7 @@ class ISBERT(EmbeddingMethod):
         self.convolution.check()
 
     def init(self, encoder: TokenEncoder, loaded: Params, key: Key[Array, ""]) -> InitialState:
-        """Return {"encoder", "cnn"}; the convolution is fresh unless the directory has one."""
+        """Return the parameters {"encoder", "cnn"}; the convolution is fresh unless the directory has one."""
         cnn = loaded.get("cnn") or self.convolution.init(key, encoder.config.hidden_size)
         return InitialState({"encoder": loaded["encoder"], "cnn": cnn})
 
@@ -55,6 +55,6 @@ class ISBERT(EmbeddingMethod):
         return TokenFeatures(local, rows.mask.astype(jnp.float32), pool([local], rows.mask, "mean"))
 
     def objective(self, params: Params, state: TrainState, encoded: TokenFeatures) -> Objective:
-        """Return the negated mutual information; metrics: its two expectations."""
+        """Return the negated mutual information, and its two expectations as metrics."""
         loss, positive, negative = token_sentence_jsd(encoded.local, encoded.mask, encoded.sentence, self.normalization)
         return loss, ({"positive": positive, "negative": negative}, None)

@@ -124,7 +124,7 @@ class MaskedLM(EmbeddingMethod):
         return corpus.packed() if corpus.pack else corpus.plain()
 
     def init(self, encoder: TokenEncoder, loaded: Params, key: Key[Array, ""]) -> InitialState:
-        """Return {"encoder", "token_head"}; the head is fresh unless the directory has one."""
+        """Return the parameters {"encoder", "token_head"}; the head is fresh unless the directory has one."""
         head = loaded.get("token_head") or init_token_head(key, bert_config(encoder))
         return InitialState({"encoder": loaded["encoder"], "token_head": head})
 
@@ -133,6 +133,6 @@ class MaskedLM(EmbeddingMethod):
         return MaskedLosses(*masked_lm_loss(encoder, params, batch.rows, seeds, self.mlm_probability))
 
     def objective(self, params: Params, state: TrainState, encoded: MaskedLosses) -> Objective:
-        """Return the mean cross entropy over the selected tokens of the batch, in nats; metrics: the share predicted right."""
+        """Return the mean cross entropy of the selected tokens of the batch in nats, and the share predicted right as a metric."""
         count = jnp.maximum(encoded.selected.sum(), 1.0)
         return encoded.loss.sum() / count, ({"accuracy": encoded.right.sum() / count}, None)

@@ -53,7 +53,7 @@ class MirrorBERT(EmbeddingMethod):
         return corpus.span_masked(self.span, seed) if self.span else corpus.plain()
 
     def init(self, encoder: TokenEncoder, loaded: Params, key: Key[Array, ""]) -> InitialState:
-        """Return {"encoder"}."""
+        """Return the parameters {"encoder"}."""
         return InitialState({"encoder": loaded["encoder"]})
 
     def encode(self, encoder: TokenEncoder, params: Params, state: TrainState, batch: Batch, seeds: Seeds) -> TwoViews:
@@ -63,7 +63,7 @@ class MirrorBERT(EmbeddingMethod):
         return two_texts(encoder, params, batch.rows, seeds, self.pooling)
 
     def objective(self, params: Params, state: TrainState, encoded: TwoViews) -> Objective:
-        """Return NT-Xent plus the term of AMI; metrics."""
+        """Return NT-Xent plus the term of AMI, and the metrics."""
         loss, accuracy = nt_xent(encoded.first, encoded.second, self.temperature)
         metrics = {"contrastive": loss, "accuracy": accuracy, "alignment": alignment(encoded.first, encoded.second)}
         return add_ami_loss(self.ami, loss, metrics, encoded), (metrics, None)

@@ -138,7 +138,7 @@ class MultiView(Method):
         return ContextViews(views, rows.tokens.astype(jnp.float32), rows.mask.astype(jnp.float32))
 
     def objective(self, params: Params, state: TrainState, encoded: ContextViews) -> Objective:
-        """Return the sum of the losses of `form`; metrics."""
+        """Return the sum of the losses of `form`, and the metrics."""
         loss, metrics = jnp.zeros(()), {}
         if self.form != "generative":
             views = encoded.views

@@ -33,7 +33,7 @@ class Neighbours(EmbeddingMethod):
         return corpus.neighbours()
 
     def init(self, encoder: TokenEncoder, loaded: Params, key: Key[Array, ""]) -> InitialState:
-        """Return {"encoder"}."""
+        """Return the parameters {"encoder"}."""
         return InitialState({"encoder": loaded["encoder"]})
 
     def encode(self, encoder: TokenEncoder, params: Params, state: TrainState, batch: Batch, seeds: Seeds) -> TwoViews:
@@ -41,7 +41,7 @@ class Neighbours(EmbeddingMethod):
         return two_texts(encoder, params, batch.rows, seeds, self.pooling)
 
     def objective(self, params: Params, state: TrainState, encoded: TwoViews) -> Objective:
-        """Return the loss; metrics."""
+        """Return the loss and the metrics."""
         loss, accuracy = symmetric_info_nce(encoded.first, encoded.second, 1.0 / self.temperature)
         metrics = {"contrastive": loss, "accuracy": accuracy, "alignment": alignment(encoded.first, encoded.second)}
         return loss, (metrics, None)

@@ -50,7 +50,7 @@ class SBERT(EmbeddingMethod):
         return corpus.pairs(tuple(self.classes) if self.task == "classes" else ())
 
     def init(self, encoder: TokenEncoder, loaded: Params, key: Key[Array, ""]) -> InitialState:
-        """Return {"encoder", "cnn", "classifier"}; the convolution is loaded or fresh.
+        """Return the parameters {"encoder", "cnn", "classifier"}; the convolution is loaded or fresh.
 
         The classifier is drawn from U(-b, b), b = 1 / sqrt(3E).
         """
@@ -73,7 +73,7 @@ class SBERT(EmbeddingMethod):
         return EncodedPairs(vectors[0::2], vectors[1::2], batch.label)
 
     def objective(self, params: Params, state: TrainState, encoded: EncodedPairs) -> Objective:
-        """Return the cross entropy, or squared error of the cosine; metrics."""
+        """Return the cross entropy or the squared error of the cosine, and the metrics."""
         first, second = encoded.first, encoded.second
         if self.task == "scores":
             return jnp.square(paired_cosine(first, second) - encoded.label / self.top_score).mean(), ({}, None)

@@ -50,7 +50,7 @@ class SCT(EmbeddingMethod):
         return corpus.word_repeated(self.repetition, seed) if self.repetition else corpus.plain()
 
     def init(self, encoder: TokenEncoder, loaded: Params, key: Key[Array, ""]) -> InitialState:
-        """Return {"encoder", "predictor"} and empty queues."""
+        """Return the parameters {"encoder", "predictor"} and empty queues."""
         width = encoder.config.hidden_size
         predictor = {}
         for number, mlp_key in enumerate(jax.random.split(key, PREDICTORS)):
@@ -67,7 +67,7 @@ class SCT(EmbeddingMethod):
         return two_dropout_views(encoder, params["encoder"], batch.rows, seeds, None, self.pooling)
 
     def objective(self, params: Params, state: TrainState, encoded: TwoViews) -> Objective:
-        """Return the sum of both directions; metrics; the references for the queues."""
+        """Return the sum of both directions, the metrics, and the references for the queues."""
         assert state.queue is not None
         first, second = encoded.first, encoded.second
         queues = state.queue.reshape(2, self.queue_size, -1)

@@ -110,7 +110,7 @@ class SimCSE(EmbeddingMethod):
         return corpus.word_repeated(self.repetition, seed) if self.repetition else corpus.plain()
 
     def init(self, encoder: TokenEncoder, loaded: Params, key: Key[Array, ""]) -> InitialState:
-        """Return {"encoder", "head", ...}, the momentum copy of the encoder and an empty queue."""
+        """Return the parameters {"encoder", "head", ...}, the momentum copy of the encoder and an empty queue."""
         width = encoder.config.hidden_size
         head_key, token_key = jax.random.split(key)
         params: Params = {"encoder": loaded["encoder"]}
@@ -144,7 +144,7 @@ class SimCSE(EmbeddingMethod):
         return SimCSEViews(views, momentum, masked_loss, masked_count, row)
 
     def objective(self, params: Params, state: TrainState, encoded: SimCSEViews) -> Objective:
-        """Return InfoNCE plus the terms of AMI and MLM; metrics; the momentum embeddings and row numbers for the queue."""
+        """Return InfoNCE plus the terms of AMI and MLM, the metrics, and the momentum embeddings and row numbers for the queue."""
         first, second = (self._project(params, view) for view in (encoded.views.first, encoded.views.second))
         queue_valid = sentences = None
         if state.queue is not None:

@@ -64,7 +64,7 @@ class TSDAE(EmbeddingMethod):
         return corpus.tokens_deleted(self.deletion, seed)
 
     def init(self, encoder: TokenEncoder, loaded: Params, key: Key[Array, ""]) -> InitialState:
-        """Return {"encoder", "cross_attention", "decoder_head"}."""
+        """Return the parameters {"encoder", "cross_attention", "decoder_head"}."""
         cross_key, head_key = jax.random.split(key)
         config = bert_config(encoder)
         head = loaded.get("token_head") or init_token_head(head_key, config)
@@ -89,6 +89,6 @@ class TSDAE(EmbeddingMethod):
         return WrittenTokens(loss, real.sum(-1, dtype=jnp.float32), right)
 
     def objective(self, params: Params, state: TrainState, encoded: WrittenTokens) -> Objective:
-        """Return the mean cross entropy over the tokens of the batch, in nats; metrics: the share predicted right."""
+        """Return the mean cross entropy of the tokens of the batch in nats, and the share predicted right as a metric."""
         count = jnp.maximum(encoded.tokens.sum(), 1.0)
         return encoded.loss.sum() / count, ({"accuracy": encoded.right.sum() / count}, None)

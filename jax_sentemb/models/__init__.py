@@ -1,1 +1,1 @@
-"""Encoders and what stands on them: transformers, word vectors, pooling, convolutions, heads."""
+"""Encoders and their layers on top: transformers, word vectors, pooling, convolutions, heads."""

@@ -138,13 +138,13 @@ def attend(
     Softmax is computed in float32.
 
     Args:
-        query: Of each head.
-        key: Of each head.
-        value: Of each head.
+        query: The queries of each head.
+        key: The keys of each head.
+        value: The values of each head.
         mask: Which keys are real tokens.
-        dropout: Of the attention weights.
+        dropout: The dropout of the attention weights.
         start: The position of the first query.
-        bias: [R or 1, H or 1, Q, T], added to the scores.
+        bias: Numbers [R or 1, H or 1, Q, T] that are added to the scores.
     """
     scores = jnp.matmul(query, key.swapaxes(-1, -2), preferred_element_type=jnp.float32) / query.shape[-1] ** 0.5
     scores = scores if bias is None else scores + bias

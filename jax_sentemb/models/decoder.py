@@ -45,7 +45,7 @@ def decode(
         params: The weights of the encoder, which are those of the decoder too, and of the cross-attention.
         rows: The tokens that the decoder reads.
         vectors: A vector of each sentence.
-        seeds: Of the dropout; None switches it off.
+        seeds: The seeds of the dropout; None switches it off.
     """
     config, (weights, cross), width = encoder.config, params, rows.tokens.shape[1]
     rate, memory, activations = encoder.dropout, encoder.attention_memory()._replace(fused=""), encoder.activations

@@ -93,7 +93,7 @@ def pair_score(
         encoder: A BERT.
         params: The parts "encoder", "pooler" and "classifier" of transformers' BertForSequenceClassification.
         rows: Tokens [CLS] first [SEP] second [SEP].
-        seeds: Of the dropout, uint32 [R]; None switches it off.
+        seeds: The seeds of the dropout, uint32 [R]; None switches it off.
     """
     ends = (rows.tokens == bert_config(encoder).sep_token_id).astype(jnp.int32)
     types = jnp.where(rows.mask, jnp.minimum(jnp.cumsum(ends, axis=-1) - ends, 1), 0)

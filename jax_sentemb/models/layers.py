@@ -43,8 +43,8 @@ def random_bits(
     Args:
         seeds: A seed of each row, uint32 [R].
         stream: Numbers of different streams are independent.
-        shape: Of the numbers of a row.
-        strides: By how much the number of a position grows along each axis; None is row-major. If `shape` grows with padding, give
+        shape: The shape of the numbers of a row.
+        strides: The increase of the number of a position along each axis; None is row-major. If `shape` grows with padding, give
             strides that do not.
         start: The number of the first position.
     """

@@ -46,8 +46,8 @@ def sentence_embedding(
         params: The parts "encoder" and, with a convolution, "cnn".
         rows: The tokens.
         pooling: How states become an embedding, see `pool`.
-        convolution: Between the encoder and the pooling; None: without.
-        seeds: Of the dropout, uint32 [R]; None switches it off.
+        convolution: The convolution between the encoder and the pooling, or None.
+        seeds: The seeds of the dropout, uint32 [R]; None switches it off.
     """
     first = pooling == "cls" and convolution is None
     hidden = encoder.apply({"params": params["encoder"]}, rows, seeds, first_token_only=first).hidden

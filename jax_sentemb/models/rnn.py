@@ -35,7 +35,7 @@ def init_rnn(
     """Return new parameters {direction: {"input": kernel [I, G H] and bias, "recurrent": kernel [H, G H] and bias}}.
 
     Args:
-        key: Of the random numbers.
+        key: The key of the random numbers.
         cell_type: "gru" or "lstm".
         inputs: The width I of a word.
         hidden: The width H of a state.

@@ -71,9 +71,9 @@ def layer_attention(
     Args:
         query_key_value: Queries, keys and values. The queries are those of all tokens, or only those that are computed.
         mask: Which tokens are real.
-        dropout: Of the attention weights.
+        dropout: The dropout of the attention weights.
         memory: How attention is computed.
-        bias: [H or 1, T, T], added to the scores.
+        bias: Numbers [H or 1, T, T] that are added to the scores.
         first_only: Compute the first query only.
         indices: Compute the queries of these tokens only; None computes all, or the first.
 

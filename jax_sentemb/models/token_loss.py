@@ -28,11 +28,11 @@ def token_loss(
     a product without a transpose.
 
     Args:
-        states: [N, D].
+        states: The states [N, D].
         words: Output kernel [V, D].
-        bias: Of each word, [V].
+        bias: The bias of each word, [V].
         targets: The number of the right word of each state, int [N].
-        dtype: Precision of the products, which are accumulated in float32.
+        dtype: The precision of the products, which are accumulated in float32.
 
     Returns:
         The cross entropy of each state, float32 [N], and whether no other word scores higher, bool [N].

@@ -1,1 +1,1 @@
-"""Plan runs on absent TPUs and GPUs: compile a step with their own compilers and read its memory and cost."""
+"""Plan runs on TPUs and GPUs that this machine lacks: compile a step with their compilers and read its memory and cost."""

@@ -87,7 +87,7 @@ def read_plan(target: Target, batch_size: int, fsdp: int, compiled: Any, flop: f
         fsdp: The split that the step was compiled for.
         compiled: The step as JAX compiled it.
         flop: Operations of its products over all chips.
-        precision: That of the products.
+        precision: The precision of the products.
         seconds: The time that the compilation took.
     """
     program, memory = Program(compiled.as_text()), compiled.memory_analysis()

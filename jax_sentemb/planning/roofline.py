@@ -34,10 +34,10 @@ def bound(chip: Chip, precision: str, flop: float, moved: float, collectives: Se
 
     Args:
         chip: The data sheet.
-        precision: That of the products.
+        precision: The precision of the products.
         flop: Operations of the products.
         moved: Bytes read and written in HBM.
-        collectives: Those of one step.
+        collectives: The collectives of one step.
     """
     network = sum(
         sent_bytes(collective) / (chip.network if collective.group <= chip.per_host else chip.between_hosts)

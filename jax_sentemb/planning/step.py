@@ -1,4 +1,4 @@
-"""Trace the train step of a run for absent devices: arrays are shapes, and sentences are generated."""
+"""Trace the train step of a run for devices that this machine lacks: arrays are shapes, and sentences are generated."""
 
 import copy
 import dataclasses

@@ -114,7 +114,7 @@ def _warnings(run: Run) -> list[str]:
     if corpus.get("unknown_token_rate", 0) >= 0.01:
         warnings.append(f"{corpus['unknown_token_rate']:.1%} of the corpus are tokens that the vocabulary does not have")
     if run.scores.get("missing_tasks"):
-        warnings.append(f"evaluation sets absent, not scored: {', '.join(run.scores['missing_tasks'])}")
+        warnings.append(f"evaluation sets missing, not scored: {', '.join(run.scores['missing_tasks'])}")
     return list(dict.fromkeys(warnings))
 
 

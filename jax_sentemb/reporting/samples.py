@@ -49,7 +49,7 @@ def collect_samples(
 
     Args:
         vectors: Sentence -> its embedding. If it is empty, the result has only "pairs".
-        similarities: Those of the sets that are shown.
+        similarities: The similarities of the sets that are shown.
         tasks: The sets, with their gold scores.
         before: The "vectors" of an earlier encoder; None if there is none.
         map_size: The size of the map, with which the result also has "map"; None draws none.

@@ -107,7 +107,7 @@ def scatter(
         dots: (x, y) of each dot.
         ranges: (centre, pairs, [5, 25, 50, 75, 95th percentile]) of each range.
         name: The class of the dots.
-        labels: Those of the two axes.
+        labels: The labels of the two axes.
     """
     centres = [centre for centre, _, _ in ranges]
     gaps = [after - before for before, after in itertools.pairwise(centres)]

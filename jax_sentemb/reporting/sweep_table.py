@@ -72,11 +72,11 @@ def averaged(rows: Iterable[Row]) -> list[str]:
 
 
 def average_note(sets: Sequence[str]) -> str:
-    """Return a note that names the sets of the average and those that are absent."""
-    absent = [name for name in SEVEN if name not in sets]
-    if not absent:
+    """Return a note that names the sets of the average and those that are missing."""
+    missing = [name for name in SEVEN if name not in sets]
+    if not missing:
         return f"average: mean of the seven sets {', '.join(sets)}"
-    return f"average: mean of {', '.join(sets)}; absent: {', '.join(absent)}"
+    return f"average: mean of {', '.join(sets)}; missing: {', '.join(missing)}"
 
 
 def table(rows: list[Row]) -> str:

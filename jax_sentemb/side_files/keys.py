@@ -106,8 +106,8 @@ KEYS: dict[str, Keys] = {
         "in_features out_features bias activation_function",
         {},
         {
-            "module_input_name": (OUTER, "a layer on something else than the embedding"),
-            "module_output_name": ((*OUTER, None), "a layer on something else than the embedding"),
+            "module_input_name": (OUTER, "a layer on something other than the embedding"),
+            "module_output_name": ((*OUTER, None), "a layer on something other than the embedding"),
             "use_residual": ((False,), "a residual connection"),
             "init_weight init_bias": ((None,), "the weights are those of the weight file"),
         },
@@ -116,8 +116,8 @@ KEYS: dict[str, Keys] = {
         "",
         {},
         {
-            "module_input_name": (OUTER, "the length of something else than the embedding"),
-            "module_output_name": ((*OUTER, None), "the length of something else than the embedding"),
+            "module_input_name": (OUTER, "the length of something other than the embedding"),
+            "module_output_name": ((*OUTER, None), "the length of something other than the embedding"),
         },
     ),
     "CNN": _keys("in_word_embedding_dimension in_embedding_dimension out_channels kernel_sizes stride_sizes", {}, {}),
@@ -188,7 +188,7 @@ REFUSED_FILES = {
 }
 # Files that sentence-transformers does not read either: the reason, and whether it holds with a modules.json.
 UNREAD_FILES = {
-    "sentence_mpnet_config.json": ("sentence-transformers knows no such name; use sentence_bert_config.json", True),
+    "sentence_mpnet_config.json": ("sentence-transformers does not read this name; use sentence_bert_config.json", True),
     "sentence_bert_config.json": ("without a modules.json sentence-transformers does not read it either", False),
     "config_sentence_transformers.json": ("without a modules.json sentence-transformers does not read it either", False),
 }

@@ -266,5 +266,5 @@ def score_table(scores: dict[str, dict], missing_tasks: list[str], baselines: di
     ]
     lines = [table(columns, rows, "Correlation with the gold scores, x 100")]
     if missing_tasks:
-        lines.append(f"absent, not scored: {', '.join(missing_tasks)}")
+        lines.append(f"missing, not scored: {', '.join(missing_tasks)}")
     return "\n".join(lines)

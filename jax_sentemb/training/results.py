@@ -96,7 +96,9 @@ class Results:
         loaded = getattr(self._config.encoder, "weights", "")
         results["verdict"] = worse_than_start(measured, end) if loaded else ""
         if loaded and not step and self._config.train.max_steps and self._config.eval.select != "last":
-            results["verdict"] = f"the export is the start: no later weights were better by eval.select={self._config.eval.select}"
+            results["verdict"] = (
+                f"the export has the weights of the start: no later ones were better by eval.select={self._config.eval.select}"
+            )
         self._log.summary({name: result["spearman"]["all"] for name, result in scores.items()})
         self._log.finish_progress()
         if scores or not (setup.final or setup.dev_task):

@@ -83,7 +83,7 @@ def _start_metadata(config: Config, start: Start | None) -> dict[str, Any]:
 
 
 def description(setup: RunSetup, steps: int, devices: int) -> str:
-    """Return the first lines of a run: its corpus, the lengths of its sentences, its steps, and absent evaluation sets."""
+    """Return the first lines of a run: its corpus, the lengths of its sentences, its steps, and missing evaluation sets."""
     report = setup.examples.report
     tokens = {name.removesuffix("_tokens"): value for name, value in report.items() if name.endswith("_tokens")}
     counts = {name: value for name, value in report.items() if isinstance(value, int) and not name.endswith(("_tokens", "_length"))}
@@ -95,7 +95,7 @@ def description(setup: RunSetup, steps: int, devices: int) -> str:
         "corpus": ", ".join(f"{value:,} {name}" for name, value in counts.items() if value),
         "tokens": ", ".join(lengths),
         "training": f"{steps:,} steps on {devices} {jax.devices()[0].platform} device{'s' * (devices > 1)}",
-        "absent": ", ".join(setup.missing_tasks),
+        "missing": ", ".join(setup.missing_tasks),
     }
     return "\n".join(f"{name:<10}{text}" for name, text in rows.items() if text)
 

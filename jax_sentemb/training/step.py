@@ -121,7 +121,7 @@ def make_step(
         optimizer: The optimiser.
         mesh: The devices.
         chunk: Sentences that are encoded at once; 0: all.
-        shardings: Those of the arrays of the state. None: each device has the whole state.
+        shardings: The shardings of the arrays of the state. None: each device has the whole state.
     """
     method = anchored(method)
 

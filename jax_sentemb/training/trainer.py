@@ -182,8 +182,8 @@ class Trainer:
         self.state, saved = restored
         if self.step > self.steps:
             raise ModelFileError(
-                f"{self.workdir} is already at step {self.step}, this run has {self.steps} steps: "
-                f"give at least {self.step}, or another ",
+                f"{self.workdir} is already at step {self.step}, but this run has {self.steps} steps: "
+                f"give at least {self.step} steps, or another ",
                 Setting("--workdir"),
             )
         path = self.workdir / "checkpoints" / str(self.step)
@@ -241,9 +241,7 @@ class Trainer:
         elif self.config.optimizer.plateau_factor < 1:
             state, total = drop_rate(state, self.config.optimizer.plateau_factor)
             log.event(step, {"learning_rate_factor": total})
-            log.say(
-                f"step {step}: no improvement since step {progress.best_step}: the learning rate is {total:.2g} of its schedule"
-            )
+            log.say(f"step {step}: no improvement since step {progress.best_step}: learning rate x {total:.2g} from now on")
         return state
 
     def _keep(self, step: int, params: Params, best_score: float | None, encoder: str) -> None:
