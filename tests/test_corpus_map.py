@@ -252,7 +252,7 @@ def test_one_model_has_one_panel_and_equal_names_are_told_apart(corpus):
         ({"--model": ["a", "./a"]}, 2, "--model a is given twice"),
         ({"--sentences": ["2001"]}, 2, "--sentences 2001: a map shows 2 to 2000 sentences"),
         ({"--sentences": ["1"]}, 2, "--sentences 1: a map shows 2 to 2000 sentences"),
-        ({"--output": ["."]}, 2, "--output .: is not a file; give the name of an HTML file"),
+        ({"--output": ["."]}, 2, "--output .: not a file; give the name of an HTML file"),
         ({"--corpus": ["absent.txt"]}, 3, "--corpus absent.txt"),
         ({"--label-column": ["nothing"]}, 3, "nothing"),
         ({"--corpus": ["one.txt"], "--label-column": ["section"]}, 2, "--label-column section: one.txt has lines but no columns"),
