@@ -69,6 +69,7 @@ def test_every_public_setting_is_listed(directory):
     attributes = {name for name in vars(encoder) if not name.startswith("_")}
     members = {name: getattr(SentenceEncoder, name) for name in dir(SentenceEncoder)}
     properties = {name for name, member in members.items() if isinstance(member, property) and member.fset is not None}
+    properties.remove("default_prompt_name")  # which changes default_prompt
     assert attributes | properties == set(SentenceEncoder.SETTINGS) == set(CHANGES)
 
 
@@ -180,3 +181,16 @@ def test_transformers_cuts_text_at_the_length_of_an_export(tmp_path):
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "model")
     assert tokenizer.model_max_length == 40
     assert len(tokenizer("a man " * 100, truncation=True)["input_ids"]) == 40
+
+
+def test_the_default_prompt_is_chosen_by_its_name():
+    encoder = SentenceEncoder(tiny_model(SENTENCES, 80))
+    assert encoder.default_prompt_name is None
+    encoder.prompts = {"query": "the dogs ", "other": "over "}
+    encoder.default_prompt_name = "other"
+    assert (encoder.default_prompt, encoder.default_prompt_name) == ("over ", "other")
+    np.testing.assert_array_equal(encoder.encode(SENTENCES), encoder.encode(SENTENCES, prompt="over "))
+    with pytest.raises(ConfigError, match="default_prompt_name='none' is unknown; the model has query, other"):
+        encoder.default_prompt_name = "none"
+    encoder.default_prompt_name = None
+    assert encoder.default_prompt == ""

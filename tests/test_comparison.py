@@ -2,6 +2,7 @@
 
 import pytest
 
+from jax_sentemb.errors import ConfigError
 from jax_sentemb.training.comparison import Budget, base_config, comparison
 from jax_sentemb.training.sweep import variants
 
@@ -53,3 +54,10 @@ def test_without_a_development_set_the_last_step_is_scored(folder):
     made = comparison(["simcse"], 1, base_config("corpus.txt", "text", "", folder / "data"), Budget(9, 8, 20, "mean"))
     assert not made.selects
     assert {config.eval.select for _, config in variants(made.study)} == {"last"}
+
+
+def test_a_recipe_cannot_have_the_name_of_the_start(folder):
+    (folder / "start.yaml").write_text("recipe: simcse\n", encoding="utf-8")
+    base = base_config(str(folder / "corpus.txt"), "text", "", folder / "data")
+    with pytest.raises(ConfigError, match="--recipes start has the name of the untrained encoder; rename the file"):
+        comparison([str(folder / "start.yaml")], 1, base, Budget(100, 16, 20, "mean"))

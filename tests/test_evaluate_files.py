@@ -303,3 +303,77 @@ def test_one_model_that_fails_does_not_stop_the_others(models, tmp_path, capsys,
     assert "error: one: pairs: all 60 pairs have the similarity 1.000000: the embeddings collapsed" in shown.err
     assert "failed" in shown.out
     assert "two" in shown.out
+
+
+def changed_ids(beir, change):
+    documents = [json.loads(line) for line in (beir / "corpus.jsonl").read_text(encoding="utf-8").splitlines()]
+    lines = (json.dumps({**document, "_id": change(int(document["_id"][1:]))}) for document in documents)
+    write_lines(beir / "corpus.jsonl", lines)
+    judged = (beir / "qrels" / "test.tsv").read_text(encoding="utf-8").replace("\td", "\t")
+    (beir / "qrels" / "test.tsv").write_text(judged, encoding="utf-8")
+
+
+@pytest.mark.parametrize("change", [float, int, lambda number: f" {number} "])
+def test_ids_of_numbers_are_those_of_the_judgements(beir, change):
+    expected = RetrievalTask("--retrieval", beir, has_bm25=False)._data.judgements
+    changed_ids(beir, change)
+    judged = RetrievalTask("--retrieval", beir, has_bm25=False)._data.judgements
+    assert [each.rows.tolist() for each in judged] == [each.rows.tolist() for each in expected]
+
+
+def test_ids_that_fit_no_judgement_are_refused(beir):
+    changed_ids(beir, lambda number: f"other {number}")
+    with pytest.raises(DataError, match=r"no document of corpus\.jsonl has judgements in test\.tsv; compare the ids"):
+        RetrievalTask("--retrieval", beir)
+    changed_ids_of_lists = [json.dumps({"_id": [row], "text": "a text"}) for row in range(3)]
+    write_lines(beir / "corpus.jsonl", changed_ids_of_lists)
+    with pytest.raises(DataError, match="record 0: _id is list, not text or a number"):
+        RetrievalTask("--retrieval", beir)
+
+
+@pytest.mark.parametrize("grade", ["nan", "inf", "1_0"])
+def test_a_first_line_without_a_grade_is_no_header(beir, grade):
+    write_lines(beir / "qrels" / "test.tsv", [f"q0\td0\t{grade}", "q1\td1\t1"])
+    with pytest.raises(DataError, match=f"line 1: score '{grade}' is not a number"):
+        RetrievalTask("--retrieval", beir)
+
+
+def test_other_ids_are_other_judgements(beir):
+    def digest():
+        return RetrievalTask("--retrieval", beir, has_bm25=False).facts["sources"]["judgements"]["sha256"]
+
+    before = digest()
+    content = (beir / "corpus.jsonl").read_text(encoding="utf-8")
+    exchanged = content.replace('"d1"', '"x"').replace('"d2"', '"d1"').replace('"x"', '"d2"')
+    (beir / "corpus.jsonl").write_text(exchanged, encoding="utf-8")
+    assert digest() != before
+
+
+@pytest.mark.parametrize("name", ["BM25", "chance", "largest class", "one + BM25"])
+def test_a_model_cannot_have_the_name_of_another_row(models, beir, name, capsys):
+    assert run(f"{name}={models[0]}", "--retrieval", beir) == 2
+    assert f"error: --model {name}: the tables have a row of this name" in capsys.readouterr().err
+
+
+def test_scores_of_python_are_written_plainly(models, tmp_path):
+    encoder = SentenceEncoder(models[0])
+    scores = [*GOLD[:-1], "1_0"]
+    with pytest.raises(DataError, match="line 61: score '1_0' is not a number"):
+        encoder.evaluate(pairs=pairs_file(tmp_path / "pairs.tsv", scores))
+    file = pairs_file(tmp_path / "good.tsv", GOLD)
+    for columns, problem in (
+        (None, "columns=None: must be a str"),
+        (("sentence1", "sentence2", "score"), "must be a str"),
+        ("sentence1,sentence1,score", "name two columns of text and one of scores, all different"),
+    ):
+        with pytest.raises(ConfigError, match=problem):
+            encoder.evaluate(pairs=file, columns=columns)
+
+
+def test_python_hears_of_texts_that_are_left_out(models, beir, caplog):
+    SentenceEncoder(models[0]).evaluate(retrieval=beir, resamples=0)
+    assert "retrieval: 1 of 11 queries have no judgements: they are left out" in caplog.text
+    with pytest.raises(ConfigError, match="split=3: must be a str"):
+        SentenceEncoder(models[0]).evaluate(retrieval=beir, split=3)
+    with pytest.raises(ConfigError, match="has_bm25 is an option of the command line"):
+        SentenceEncoder(models[0]).evaluate(retrieval=beir, has_bm25=True)

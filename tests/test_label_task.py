@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from jax_sentemb.errors import DataError
+from jax_sentemb.errors import ConfigError, DataError, NumericsError
 from jax_sentemb.evaluation.label_task import LabelTask, fold_of, nearest_others, predicted_by_folds
 from jax_sentemb.evaluation.measures import values_of
 
@@ -121,3 +121,46 @@ def test_repeated_texts_and_single_classes_are_noted(tmp_path):
         "1 texts repeat an earlier one, so the nearest other text may be a copy",
         "1 classes have a single text, which no other text can match",
     ]
+
+
+def test_a_label_belongs_to_one_text(tmp_path):
+    file = tmp_path / "two.jsonl"
+    rows = [{"title": f"title {row}", "text": f"text {row}", "label": row % 2} for row in range(6)]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    with pytest.raises(ConfigError, match="--column title,text: a label belongs to one text; name one column"):
+        LabelTask("--labels", str(file), column="title,text")
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"sample": -1}, "sample=-1: must be a whole number of 0 or more"),
+        ({"sample": 2.5}, "sample=2.5: must be"),
+        ({"sample": None}, "sample=None: must be"),
+        ({"column": None}, "column=None: must be a str"),
+        ({"label_column": 4}, "label_column=4: must be a str"),
+        ({"label_column": " "}, "names no column"),
+    ],
+)
+def test_options_out_of_range(tmp_path, options, problem):
+    with pytest.raises(ConfigError, match=problem):
+        task(tmp_path, np.arange(6) % 2, **options)
+
+
+def test_many_classes_need_no_square_of_memory(tmp_path):
+    classes = np.arange(2400) // 2
+    opened = task(tmp_path, classes)
+    assert "1,200 classes, more than 1,000: only the nearest texts are scored" in opened.notes
+    vectors, _ = clouds(4, (2400,))
+    vectors[1::2] = vectors[::2]
+    ((_, scored),) = opened.score("model", {"texts": vectors})
+    assert values_of(scored) == {"accuracy@1": 100, "accuracy@5": 100}
+    for values in opened.constants().values():
+        assert set(values) == {"accuracy@1", "accuracy@5"}
+
+
+def test_collapsed_vectors_are_refused(tmp_path):
+    opened = task(tmp_path, np.arange(60) % 3)
+    for row in (np.zeros(8), np.arange(8)):
+        with pytest.raises(NumericsError, match="all 60 text vectors are equal: the embeddings collapsed"):
+            list(opened.score("model", {"texts": np.tile(row.astype(np.float32), (60, 1))}))

@@ -57,6 +57,7 @@ OWNERS = {
 def evaluate(options: argparse.Namespace) -> int:
     """Score the models on each of the files; return the exit code."""
     from jax_sentemb.evaluation.model_spec import parse_spec
+    from jax_sentemb.evaluation.user_scores import check_name
     from jax_sentemb.parallel import use_compilation_cache
 
     if not options.model:
@@ -65,6 +66,8 @@ def evaluate(options: argparse.Namespace) -> int:
     labels = [spec.label for spec in specs]
     if len(set(labels)) < len(labels):
         raise ConfigError(f"two models are called {max(labels, key=labels.count)}: write NAME=PATH for one of them")
+    for label in labels:
+        check_name(label)
     tasks = list(_tasks(options))
     for task in tasks:
         for text in task.notes:

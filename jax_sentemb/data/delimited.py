@@ -2,6 +2,7 @@
 
 import codecs
 import importlib.util
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -123,6 +124,18 @@ def check_width(row: Sequence[str], header: Sequence[str], where: str) -> None:
 def first_repeated(names: list[str]) -> str:
     """Return the first name that occurs a second time, "" if all names differ."""
     return next((name for index, name in enumerate(names) if name in names[:index]), "") if len(set(names)) < len(names) else ""
+
+
+def finite(text: str) -> float | None:
+    """Return the number that a text writes, or None if it writes none or one that is not finite.
+
+    Python also reads 1_0 as 10, which no table means.
+    """
+    try:
+        value = math.nan if "_" in text else float(text)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
 
 
 def _own_csv() -> Any:

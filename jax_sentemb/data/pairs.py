@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from jax_sentemb.data.corpus_files import sources_of
+from jax_sentemb.data.delimited import finite
 from jax_sentemb.data.tables import read_rows
 from jax_sentemb.data.tokenizer import Tokenizer
 from jax_sentemb.data.workers import Reader
@@ -88,11 +89,8 @@ def _class(label: Any, classes: tuple[str, ...], where: str) -> int:
 
 
 def _score(score: Any, where: str) -> float:
-    try:
-        value = float(score)
-    except (TypeError, ValueError):
-        value = np.nan
-    if not np.isfinite(value):
+    value = float(score) if isinstance(score, bool) else finite(str(score))
+    if value is None:
         raise DataError(f"{where}: score {str(score)[:20]!r} is not a number")
     return value
 

@@ -16,10 +16,10 @@ import numpy as np
 import scipy
 from jaxtyping import Int
 
-from jax_sentemb.data.delimited import Row, decode_file, read_rows, select_columns
+from jax_sentemb.data.delimited import Row, decode_file, finite, read_rows, select_columns
 from jax_sentemb.errors import ConfigError, DataError, NumericsError
 from jax_sentemb.evaluation.sts import SAME_COSINE, Embed, similarity
-from jax_sentemb.evaluation.sts_data import ScoredPairs, finite
+from jax_sentemb.evaluation.sts_data import ScoredPairs
 from jax_sentemb.evaluation.transfer import pair_features
 from jax_sentemb.files import user_path
 

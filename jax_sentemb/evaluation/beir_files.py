@@ -8,15 +8,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jax_sentemb.data.corpus_files import open_text
-from jax_sentemb.data.delimited import decode_file, numbered_lines
+from jax_sentemb.data.delimited import decode_file, finite, numbered_lines
 from jax_sentemb.data.records import Records
 from jax_sentemb.errors import DataError, Setting
 from jax_sentemb.evaluation.rankings import Judgements
-from jax_sentemb.evaluation.sts_data import finite
 from jax_sentemb.files import user_path
 
 LAYOUT = "the folder needs corpus.jsonl, queries.jsonl and qrels/test.tsv (BEIR's layout)"
 ENDINGS = (".jsonl", ".jsonl.gz", ".jsonl.xz", ".parquet", ".tsv", ".csv")
+NOT_FINITE = ("nan", "inf", "-inf", "infinity", "-infinity")  # numbers that are no grades, even in the first line
 Grades = dict[str, dict[str, float]]  # query id -> document id -> grade
 
 
@@ -57,6 +57,8 @@ def read_folder(setting: str, folder: str | Path, split: str = "") -> BeirFolder
     if not queries:
         raise DataError(where, f": no query of {queries_file.name} has judgements in {qrels.name}; compare the ids of both files")
     judgements = [*_judgements([grades[identity] for identity in query_ids], ids)]
+    if not any(len(judged.rows) for judged in judgements):
+        raise DataError(where, f": no document of {corpus_file.name} has judgements in {qrels.name}; compare the ids of both files")
     if not any(len(judged.ideal) for judged in judgements):
         raise DataError(where, f": {qrels.name} has no judgement above 0; give a relevant document a grade of at least 1")
     notes += _notes(judgements, len(grades) - len(query_ids), corpus)
@@ -80,7 +82,7 @@ def read_judgements(file: Path) -> Grades:
         query, document, grade = fields
         value = finite(grade)
         if value is None:
-            if number == 1:  # the header
+            if number == 1 and grade and not any(map(str.isdigit, grade)) and grade.lower() not in NOT_FINITE:  # the header
                 continue
             raise DataError(f"{where}: score {grade[:40]!r} is not a number; give a grade such as 0, 1 or 2")
         if grades[query].setdefault(document, value) != value:
@@ -121,11 +123,20 @@ def _ids(records: Records, file: Path) -> list[str]:
         identity = records.id_of(row)
         if identity is None:
             raise DataError(f"{file}: record {row} has no _id; give each record an id")
-        ids.append(str(identity))
+        ids.append(_id_text(identity, f"{file}: record {row}"))
     if len(set(ids)) < len(ids):
         repeated = _first_repeated(ids)
         raise DataError(f"{file}: _id {repeated[:40]!r} occurs twice; give each record an id of its own")
     return ids
+
+
+def _id_text(identity: Any, where: str) -> str:
+    """Return an id as the judgements write it: text without spaces around it, and 7.0, as tables store a number, as 7."""
+    if isinstance(identity, float) and identity.is_integer():
+        identity = int(identity)
+    if isinstance(identity, bool) or not isinstance(identity, str | int | float):
+        raise DataError(f"{where}: _id is {type(identity).__name__}, not text or a number; give each record such an id")
+    return str(identity).strip()
 
 
 def _first_repeated(ids: Sequence[str]) -> str:

@@ -6,13 +6,14 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int
 
+from jax_sentemb.checks import text, whole_number
 from jax_sentemb.data.corpus_files import corpus_name, open_text
 from jax_sentemb.data.records import Records
 from jax_sentemb.errors import ConfigError, DataError, Setting
 from jax_sentemb.evaluation import logistic
 from jax_sentemb.evaluation.classes import adjusted_rand_index, contingency, v_measure
 from jax_sentemb.evaluation.measures import Measure, Scored, mean_of
-from jax_sentemb.evaluation.user_task import Texts, Vectors
+from jax_sentemb.evaluation.user_task import Texts, Vectors, check_distinct
 from jax_sentemb.files import fingerprint
 from jax_sentemb.provenance import Source
 from jax_sentemb.retrieval.kmeans import kmeans
@@ -20,10 +21,12 @@ from jax_sentemb.retrieval.search import search
 from jax_sentemb.retrieval.sources import VectorSource
 
 SAMPLE = 50_000  # texts that are scored at most
+MOST_CLASSES = 1000  # with which clusters and a classifier are compared; more need gigabytes, and are often ids
 NEAREST = (1, 5)
 FOLDS = 5
 INVERSE_L2 = 1.0
 SEED = 0
+CHANCE, LARGEST_CLASS = "chance", "largest class"  # rows of the table
 
 
 class LabelTask:
@@ -44,10 +47,16 @@ class LabelTask:
         Raises:
             DataError: The file is missing or malformed, or has fewer than two classes.
         """
+        text("column", column)
+        sample = whole_number("sample", sample, 0)
+        if not text("label_column", label_column).strip():
+            raise ConfigError(Setting("--label-column", label_column), " names no column")
         try:
             records = open_text(setting, file, column, id_column=label_column)
         except (ConfigError, DataError) as error:
             raise error.rename({"--id": "--label-column"}) from None
+        if records.columns:
+            raise ConfigError(Setting("--column", column), ": a label belongs to one text; name one column")
         texts, labels, without = _labelled(records)
         if sample and len(texts) > sample:
             chosen = np.sort(np.random.default_rng(SEED).choice(len(texts), sample, replace=False)).tolist()
@@ -61,6 +70,7 @@ class LabelTask:
         self._classes = np.array([number_of[label] for label in labels])
         self._counts = np.bincount(self._classes)
         self.title = f"Labels: {len(texts):,} texts, {len(names):,} classes, {corpus_name(file)}"
+        self._has_few_classes = len(names) <= MOST_CLASSES
         self.notes = without + _notes(texts, self._counts)
         self.texts = {"texts": Texts(texts, Source(corpus_name(file), fingerprint({"texts": texts})))}
         digest = fingerprint({"texts": texts, "labels": labels})
@@ -72,8 +82,12 @@ class LabelTask:
     def score(self, name: str, vectors: Vectors) -> Iterator[tuple[str, Scored]]:
         """Yield the scores of a model."""
         classes, rows = self._classes, vectors["texts"]
+        check_distinct(rows, self.texts["texts"])
         same = classes[nearest_others(rows, max(NEAREST))] == classes[:, None]
         measures = {f"accuracy@{count}": mean_of(same[:, :count].any(axis=1)) for count in NEAREST}
+        if not self._has_few_classes:
+            yield name, Scored(len(classes), measures)
+            return
         measures["logistic"] = mean_of(predicted_by_folds(rows, classes) == classes)
         clusters = kmeans(rows, len(self._counts), SEED).labels
         agreement = self._agreement(clusters)
@@ -88,14 +102,16 @@ class LabelTask:
         counts, total = self._counts, len(self._classes)
         share = counts / total
         chance = {f"accuracy@{count}": 100 * float(share @ _chance_of_one(counts, total, count)) for count in NEAREST}
+        largest = 100 * float(share.max())
+        nearest = {f"accuracy@{count}": largest for count in NEAREST}
+        if not self._has_few_classes:
+            return {CHANCE: chance, LARGEST_CLASS: nearest}
         clusters = np.random.default_rng(SEED).integers(len(counts), size=total)
         agreement = {name: measure(np.arange(total)) for name, measure in self._agreement(clusters).items()}
-        largest = 100 * float(share.max())
         one_cluster = dict.fromkeys(agreement, 0.0)
-        nearest = {f"accuracy@{count}": largest for count in NEAREST}
         return {
-            "chance": {**chance, "logistic": 100 * float(share @ share), **agreement},
-            "largest class": {**nearest, "logistic": largest, **one_cluster},
+            CHANCE: {**chance, "logistic": 100 * float(share @ share), **agreement},
+            LARGEST_CLASS: {**nearest, "logistic": largest, **one_cluster},
         }
 
     def _agreement(self, clusters: Int[np.ndarray, " texts"]) -> dict[str, Measure]:
@@ -159,12 +175,12 @@ def _labelled(records: Records) -> tuple[list[str], list[str], list[str]]:
     """Return the texts that have a label, their labels, and notes on the other records."""
     texts, labels, without = [], [], 0
     for row in range(records.count):
-        text, label = records.texts[row], records.id_of(row)
+        line, label = records.texts[row], records.id_of(row)
         label = "" if label is None else str(label).strip()
-        if text and label:
-            texts.append(text)
+        if line and label:
+            texts.append(line)
             labels.append(label)
-        without += not (text and label)
+        without += not (line and label)
     return texts, labels, [f"{without:,} records have no text or no label: they are left out"] * bool(without)
 
 
@@ -174,4 +190,6 @@ def _notes(texts: list[str], counts: np.ndarray) -> list[str]:
         notes.append(f"{repeated:,} texts repeat an earlier one, so the nearest other text may be a copy")
     if single := int((counts == 1).sum()):
         notes.append(f"{single:,} classes have a single text, which no other text can match")
+    if len(counts) > MOST_CLASSES:
+        notes.append(f"{len(counts):,} classes, more than {MOST_CLASSES:,}: only the nearest texts are scored")
     return notes

@@ -7,6 +7,7 @@ import numpy as np
 import scipy
 from jaxtyping import Float, Int
 
+from jax_sentemb.checks import text
 from jax_sentemb.data.corpus_files import corpus_name, sources_of
 from jax_sentemb.data.pairs import LabelledPairs, make_pairs
 from jax_sentemb.data.tables import Rows, read_rows
@@ -44,8 +45,8 @@ class PairTask:
         pairs = read_pairs(setting, file, columns)
         self._gold = pairs.labels
         self.is_binary = bool(np.isin(self._gold, (0, 1)).all())
-        row_of = {text: row for row, text in enumerate(dict.fromkeys(pairs.sentences))}
-        self._sides = [np.array([row_of[text] for text in side]) for side in (pairs.first, pairs.second)]
+        row_of = {line: row for row, line in enumerate(dict.fromkeys(pairs.sentences))}
+        self._sides = [np.array([row_of[line] for line in side]) for side in (pairs.first, pairs.second)]
         lines = list(row_of)
         self.texts = {"texts": Texts(lines, Source(corpus_name(file), fingerprint({"texts": lines})))}
         self.main = "AP" if self.is_binary else "Spearman"
@@ -109,9 +110,11 @@ def _taker(vectors: VectorSource) -> Callable[[np.ndarray], np.ndarray]:
 
 def read_pairs(setting: str, file: str, columns: str = COLUMNS) -> LabelledPairs:
     """Read pairs with at least two different scores; arguments and errors as for `PairTask`."""
-    names = tuple(name.strip() for name in columns.split(","))
-    if len(names) != 3 or not all(names):
-        raise ConfigError(Setting("--pair-columns", columns), f": name two columns of text and one of scores, as in {COLUMNS}")
+    names = tuple(name.strip() for name in text("columns", columns).split(","))
+    if len(set(names)) != 3 or len(names) != 3 or not all(names):
+        raise ConfigError(
+            Setting("--pair-columns", columns), f": name two columns of text and one of scores, all different, as in {COLUMNS}"
+        )
     remedy: Message = ("name the columns sentence1, sentence2, and score or label",)
     if setting == "--pairs":
         remedy = (*remedy, ", or give ", Setting("--pair-columns", "TEXT,TEXT,SCORE"))

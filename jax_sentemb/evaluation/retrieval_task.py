@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from jax_sentemb.checks import text
 from jax_sentemb.evaluation import bm25
 from jax_sentemb.evaluation.beir_files import read_folder
 from jax_sentemb.evaluation.measures import Scored, mean_of
 from jax_sentemb.evaluation.rankings import Run, average_precision, fuse, gains_of, ndcg, ordered, recall, reciprocal_rank
-from jax_sentemb.evaluation.user_task import Texts, Vectors
+from jax_sentemb.evaluation.user_task import Texts, Vectors, check_distinct
 from jax_sentemb.files import fingerprint, sha256
 from jax_sentemb.provenance import Source
 from jax_sentemb.retrieval.search import search
@@ -37,7 +38,7 @@ class RetrievalTask:
         Raises:
             DataError: A file is missing or malformed.
         """
-        self._data = data = read_folder(setting, folder, split)
+        self._data = data = read_folder(setting, folder, text("split", split))
         self._ideal = [judged.ideal for judged in data.judgements]
         self._relevant = np.array([len(grades) for grades in self._ideal])
         self._depth = min(DEPTH, len(data.ids))
@@ -50,7 +51,8 @@ class RetrievalTask:
             "corpus": Texts(data.corpus.texts, Source(corpus.name, data.corpus.sentences.fingerprint), "document"),
         }
         sources = {name: texts.source._asdict() for name, texts in self.texts.items()}
-        judgements = Source(qrels.name, sha256(qrels))._asdict()
+        identity = {"file": sha256(qrels), "documents": data.ids, "queries": data.query_ids}
+        judgements = Source(qrels.name, fingerprint(identity))._asdict()
         self.facts: dict[str, Any] = {
             "sources": {**sources, "judgements": judgements},
             "documents": len(data.ids),
@@ -59,6 +61,7 @@ class RetrievalTask:
 
     def score(self, name: str, vectors: Vectors) -> Iterator[tuple[str, Scored]]:
         """Yield the scores of a model by cosine, and of its fusion with BM25."""
+        check_distinct(vectors["corpus"], self.texts["corpus"])
         corpus = WithEmptyRows(vectors["corpus"], self._data.corpus.empty_texts)
         hits = search(vectors["queries"], corpus, self._depth)
         run = self._ordered(Run(hits.indices, hits.scores))

@@ -1,7 +1,6 @@
 """Read sentence pairs with gold scores: STS12 to STS16, STS-B, SICK-R, and pair files."""
 
 import io
-import math
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -9,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from jax_sentemb.data.delimited import decode_file, numbered_lines, read_rows, select_columns, split_fields
+from jax_sentemb.data.delimited import decode_file, finite, numbered_lines, read_rows, select_columns, split_fields
 from jax_sentemb.errors import DataError, Setting
 from jax_sentemb.files import user_path
 
@@ -153,12 +152,3 @@ def _pairs(path: Path, rows: Iterable[tuple[int, str, str, str]]) -> ScoredPairs
     if len(set(gold)) < 2:
         raise DataError(f"{path}: {len(gold)} pairs have {len(set(gold))} distinct scores, a correlation needs at least two")
     return ScoredPairs(first, second, np.array(gold))
-
-
-def finite(text: str) -> float | None:
-    """Return the number that a text writes, or None if it writes none or one that is not finite."""
-    try:
-        value = float(text)
-    except ValueError:
-        return None
-    return value if math.isfinite(value) else None

@@ -11,9 +11,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Real
 
-from jax_sentemb.data.delimited import decode_file, numbered_lines, split_fields
+from jax_sentemb.data.delimited import decode_file, finite, numbered_lines, split_fields
 from jax_sentemb.errors import DataError
-from jax_sentemb.evaluation.sts_data import finite
 
 Example = tuple[str, str, str]  # label, sentence, second sentence of a pair ("" without one)
 PROBING_SPLITS = {"train": "tr", "dev": "va", "test": "te"}

@@ -1,5 +1,6 @@
 """Score models on a task of the user: a row for each system, with intervals and differences to the first model."""
 
+import logging
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -9,7 +10,8 @@ import numpy as np
 
 from jax_sentemb.checks import text, whole_number
 from jax_sentemb.errors import ConfigError, DataError, NumericsError
-from jax_sentemb.evaluation.label_task import LabelTask
+from jax_sentemb.evaluation import bm25
+from jax_sentemb.evaluation.label_task import CHANCE, LARGEST_CLASS, LabelTask
 from jax_sentemb.evaluation.measures import Estimate, Scored, bootstrap, differences, intervals, values_of
 from jax_sentemb.evaluation.pair_task import PairTask
 from jax_sentemb.evaluation.retrieval_task import RetrievalTask
@@ -22,6 +24,7 @@ from jax_sentemb.retrieval.sources import VectorSource
 OPTIONS = {"pairs": ("columns",), "retrieval": ("split", "has_bm25"), "labels": ("label_column", "column", "sample")}
 # Options of the command line and arguments of `score_files`.
 KEYWORDS = {"--split": "split", "--pair-columns": "columns", "--label-column": "label_column", "--column": "column"}
+logger = logging.getLogger("jax_sentemb")
 
 
 class Row(NamedTuple):
@@ -86,6 +89,12 @@ class Table:
         return row._replace(differences=differences(values, draws, *self._reference))
 
 
+def check_name(name: str) -> None:
+    """Raise ConfigError if another row of a table has the name of a model."""
+    if name in (CHANCE, LARGEST_CLASS, bm25.NAME) or name.endswith(f" + {bm25.NAME}"):
+        raise ConfigError(f"--model {name}: the tables have a row of this name; write NAME=PATH with another name")
+
+
 def open_task(setting: str, name: str, path: str, **options: Any) -> UserTask:
     """Open the task `name`, a key of OPTIONS, of a file or folder; ConfigError for an option that it does not have."""
     text(name, path)
@@ -117,12 +126,16 @@ def score_files(encoder: Any, name: str, path: str | Path, resamples: int, **opt
         The number of items, the value of each measure x 100, and "intervals" {measure: [low, high]} unless there are no draws.
     """
     resamples = whole_number("resamples", resamples, 0)
+    if "has_bm25" in options:
+        raise ConfigError("has_bm25 is an option of the command line, which also prints BM25; leave it out")
     if name == "retrieval":
-        options = {"has_bm25": False, **options}
+        options = {**options, "has_bm25": False}
     try:
         task = open_task(name, name, str(path) if isinstance(path, Path) else path, **options)
     except (ConfigError, DataError) as error:
         raise error.rename(KEYWORDS) from None
+    for note in task.notes:
+        logger.warning("%s: %s", name, note)
     table = Table(task, resamples)
     with tempfile.TemporaryDirectory(prefix="jax_sentemb-") as folder:
         vectors = dict(encoder_vectors(encoder, "encoder", task, Path(folder), 64, lambda count: None))

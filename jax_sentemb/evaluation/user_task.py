@@ -3,7 +3,11 @@
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
+
+from jax_sentemb.cosines import unit_length
 from jax_sentemb.data.tokenizer import Lines
+from jax_sentemb.errors import NumericsError
 from jax_sentemb.evaluation.measures import Scored
 from jax_sentemb.provenance import Source
 from jax_sentemb.retrieval.sources import VectorSource
@@ -17,8 +21,23 @@ class Texts(NamedTuple):
     role: str = ""  # "query" or "document"; "": the texts are compared with each other
 
 
+AT_ONCE = 4096  # vectors that are compared at once
+SAME_VECTOR = 1e-5  # a smaller difference of two numbers of unit vectors is a rounding error
 Vectors = Mapping[str, VectorSource]  # by the names of `UserTask.texts`
 Encode = Callable[[str, Texts], VectorSource]
+
+
+def check_distinct(vectors: VectorSource, texts: Texts) -> None:
+    """Raise NumericsError if all vectors of different texts are equal, which makes every ranking arbitrary."""
+    first = None
+    for start in range(0, len(vectors), AT_ONCE):
+        rows = np.asarray(vectors[start : start + AT_ONCE], np.float32)
+        rows = unit_length(rows[np.abs(rows).max(axis=1) > 0])
+        first = rows[:1] if first is None or not len(first) else first
+        if len(rows) and np.abs(rows - first).max() > SAME_VECTOR:
+            return
+    if len({texts.lines[row] for row in range(len(texts.lines))} - {""}) > 1:
+        raise NumericsError(f"all {len(vectors):,} {texts.role or 'text'} vectors are equal: the embeddings collapsed")
 
 
 class UserTask(Protocol):

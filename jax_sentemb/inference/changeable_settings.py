@@ -50,6 +50,18 @@ class ChangeableSettings:
         self._default_prompt = text("default_prompt", prompt)
 
     @property
+    def default_prompt_name(self) -> str | None:
+        """Return the first name in `prompts` of the default prompt, None without a default prompt or a name for it."""
+        names = (name for name, prompt in self.prompts.items() if prompt == self.default_prompt)
+        return next(names, None) if self.default_prompt else None
+
+    @default_prompt_name.setter
+    def default_prompt_name(self, name: str | None) -> None:
+        if name is not None and text("default_prompt_name", name) not in self.prompts:
+            raise ConfigError(f"default_prompt_name={name!r} is unknown; the model has {', '.join(self.prompts) or 'no prompts'}")
+        self.default_prompt = "" if name is None else self.prompts[name]
+
+    @property
     def similarity_fn_name(self) -> str:
         """Return the name of the function of `similarity`: cosine, dot, euclidean or manhattan."""
         return self._similarity_fn_name

@@ -152,7 +152,9 @@ def _check_override(name: str, value: Any) -> None:
 
 def _check_recipe(name: str, config: Config) -> None:
     """Raise ConfigError if a recipe cannot be trained on any corpus from any BERT, once."""
-    if config.variants or config.sweep:
+    if name == START:
+        problem = "has the name of the untrained encoder; rename the file"
+    elif config.variants or config.sweep:
         problem = "is a study of several runs; name recipes of one run"
     elif config.pretrain is not None:
         problem = "trains twice; compare recipes that train once"
