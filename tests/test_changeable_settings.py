@@ -183,8 +183,8 @@ def test_transformers_cuts_text_at_the_length_of_an_export(tmp_path):
     assert len(tokenizer("a man " * 100, truncation=True)["input_ids"]) == 40
 
 
-def test_the_default_prompt_is_chosen_by_its_name():
-    encoder = SentenceEncoder(tiny_model(SENTENCES, 80))
+def test_the_default_prompt_is_chosen_by_its_name(directory):
+    encoder = SentenceEncoder(directory)
     assert encoder.default_prompt_name is None
     encoder.prompts = {"query": "the dogs ", "other": "over "}
     encoder.default_prompt_name = "other"
