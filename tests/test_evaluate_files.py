@@ -377,3 +377,24 @@ def test_python_hears_of_texts_that_are_left_out(models, beir, caplog):
         SentenceEncoder(models[0]).evaluate(retrieval=beir, split=3)
     with pytest.raises(ConfigError, match="has_bm25 is an option of the command line"):
         SentenceEncoder(models[0]).evaluate(retrieval=beir, has_bm25=True)
+
+
+@pytest.mark.parametrize(
+    ("vectors", "problem"),
+    [
+        (lambda count: np.ones((count - 1, 4)), "returned the shape .* texts; return a row for each text"),
+        (lambda count: np.ones(count), "return a row for each text"),
+        (lambda count: np.ones((count, 2, 2)), "return a row for each text"),
+        (lambda count: np.ones((count, 4)) + 1j, "real numbers"),
+        (lambda count: ["x"] * count, "real numbers"),
+    ],
+)
+def test_the_vectors_of_a_foreign_encoder_are_checked(tmp_path, vectors, problem):
+    class Foreign:
+        def encode(self, lines):
+            return vectors(len(lines))
+
+    file = pairs_file(tmp_path / "pairs.tsv", GOLD)
+    for data in ({"pairs": file}, {"data": list(zip(FIRST, SECOND, GOLD, strict=True))}):
+        with pytest.raises(ConfigError, match=problem):
+            jax_sentemb.score(Foreign(), resamples=0, **data)

@@ -13,7 +13,7 @@ from jax_sentemb.evaluation import catalog, sts, suite, transfer
 from jax_sentemb.evaluation.model_spec import EvalModel
 from jax_sentemb.evaluation.pair_task import read_pairs
 from jax_sentemb.evaluation.sts_data import ScoredPairs, StsTask, senteval_root
-from jax_sentemb.evaluation.user_scores import score_files
+from jax_sentemb.evaluation.user_scores import embeddings_of, score_files
 from jax_sentemb.files import user_path
 from jax_sentemb.inference.encoder import SentenceEncoder
 
@@ -66,7 +66,7 @@ def score(
     if not isinstance(data, str | Path) and callable(data):
         result: Any = data(encoder)
         return result
-    encode: Callable[[Sequence[str]], np.ndarray] = lambda sentences: encoder.encode(list(sentences))  # noqa: E731
+    encode: Callable[[Sequence[str]], np.ndarray] = lambda sentences: embeddings_of(encoder, list(sentences))  # noqa: E731
     if not isinstance(data, str | Path):
         return _of_pairs(encode, _pairs(data))
     path = user_path(data)

@@ -7,15 +7,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from jaxtyping import Float
 
-from jax_sentemb.checks import text, whole_number
+from jax_sentemb.checks import array, text, whole_number
 from jax_sentemb.errors import ConfigError, DataError, NumericsError
 from jax_sentemb.evaluation import bm25
 from jax_sentemb.evaluation.label_task import CHANCE, LARGEST_CLASS, LabelTask
 from jax_sentemb.evaluation.measures import Estimate, Scored, bootstrap, differences, intervals, values_of
 from jax_sentemb.evaluation.pair_task import PairTask
 from jax_sentemb.evaluation.retrieval_task import RetrievalTask
-from jax_sentemb.evaluation.user_task import Texts, UserTask
+from jax_sentemb.evaluation.user_task import UserTask
 from jax_sentemb.inference.encoded_texts import encode_into, encoded_sources
 from jax_sentemb.inference.encoder import SentenceEncoder
 from jax_sentemb.retrieval.sources import VectorSource
@@ -116,7 +117,7 @@ def encoder_vectors(
             sources = encoded_sources(encoder, name, texts.source, texts.role)
             yield key, encode_into(folder / key, encoder, sources, texts.lines, texts.role, batch_size, progress)
         else:
-            yield key, _in_memory(encoder, texts)
+            yield key, embeddings_of(encoder, [texts.lines[row] for row in range(len(texts.lines))])
 
 
 def score_files(encoder: Any, name: str, path: str | Path, resamples: int, **options: Any) -> dict[str, Any]:
@@ -144,11 +145,20 @@ def score_files(encoder: Any, name: str, path: str | Path, resamples: int, **opt
     return {task.item_name: table.items, **row.values, **row.facts, **bounds}
 
 
-def _in_memory(encoder: Any, texts: Texts) -> np.ndarray:
+def embeddings_of(encoder: Any, lines: list[str]) -> Float[np.ndarray, "texts width"]:
+    """Return the embeddings of an object with a method `encode`.
+
+    Raises:
+        ConfigError: It has no such method, or does not return a row of real numbers for each text.
+        NumericsError: A number is not finite.
+    """
     if not hasattr(encoder, "encode"):
         raise ConfigError(f"encoder is {type(encoder).__name__}: give a SentenceEncoder")
-    lines = [texts.lines[row] for row in range(len(texts.lines))]
-    vectors = np.asarray(encoder.encode(lines), np.float32)
+    vectors = array("the result of encoder.encode", encoder.encode(lines))
+    if vectors.ndim != 2 or len(vectors) != len(lines):
+        raise ConfigError(f"encoder.encode returned the shape {vectors.shape} for {len(lines)} texts; return a row for each text")
+    with np.errstate(over="ignore"):
+        vectors = vectors.astype(np.float32)
     if not np.isfinite(vectors).all():
         raise NumericsError("some of the embeddings are not finite (NaN or Inf)")
     return vectors
