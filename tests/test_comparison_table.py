@@ -23,3 +23,22 @@ def test_the_best_start_is_compared_and_failed_runs_are_named():
     assert tables.results[1][3] == ["a, common (1 of 2 runs)", "mean", "32", "64", "250 of 1,000", "3e-05", "51.00", "+9.00", ""]
     assert "failed: b, common (0 of 2 runs)" in tables.notes
     assert "| a, common (1 of 2 runs) | 50.00 | 52.00 |" in as_markdown(tables)
+
+
+def test_nothing_is_compared_with_a_first_method_that_failed():
+    facts = {"readout": "mean", "length": 32, "batch": 64, "steps": 1000, "rate": 3e-5}
+    entries = [
+        Entry("a", "published", facts, {1: {"STS12": 40.0}}),
+        Entry("b", "published", facts, {1: {"STS12": 43.0}}),
+        Entry("a", "common", facts, {}),
+        Entry("b", "common", facts, {1: {"STS12": 50.0}}),
+        Entry("c", "common", facts, {1: {"STS12": 52.0}}),
+    ]
+    columns, rows = layout(entries, 1).results
+    assert columns[-1] == "against a"
+    assert [(row[0], row[-1]) for row in rows] == [
+        ("a, published", ""),
+        ("b, published", "+3.00"),
+        ("b, common", ""),
+        ("c, common", ""),
+    ]

@@ -307,6 +307,14 @@ def test_length_limit_is_what_is_stated_within_the_positions(folder, files, expe
     assert read_max_seq_length(folder) == expected
 
 
+@pytest.mark.parametrize("length", [2.5, "7", True, 1, -3])
+def test_a_length_that_is_no_number_of_tokens_is_refused(folder, length):
+    (folder / "modules.json").write_text(json.dumps([{"type": "sentence_transformers.models.Transformer", "path": ""}]))
+    (folder / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": length}))
+    with pytest.raises(ModelFileError, match=f"max_seq_length={length!r} is not a number of tokens"):
+        read_max_seq_length(folder)
+
+
 def test_without_a_list_of_modules_the_length_of_sentence_transformers_is_not_read(folder, caplog):
     (folder / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": 12}))
     assert read_max_seq_length(folder) == 20

@@ -93,3 +93,12 @@ def test_model2vec_without_modules_follows_its_own_settings(tmp_path):
 def test_a_damaged_model2vec_directory_is_refused(tmp_path, tensors, problem):
     with pytest.raises(ModelFileError, match=problem):
         load(model2vec(tmp_path / "model", tensors))
+
+
+@pytest.mark.parametrize(
+    "setting", [{"normalize": "false"}, {"normalize": 1}, *({"max_length": value} for value in (-1, 0, 2.5, "3", True))]
+)
+def test_settings_of_model2vec_of_another_type_are_refused(tmp_path, setting):
+    ((name, value),) = setting.items()
+    with pytest.raises(ModelFileError, match=f"config.json: {name}={value!r} is n"):
+        load(model2vec(tmp_path / "model", shared_rows, (), **setting))

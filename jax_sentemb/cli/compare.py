@@ -133,7 +133,7 @@ def _entries(workdir: Path, comparison: "Comparison") -> list["Entry"]:
     from jax_sentemb.reporting.comparison_table import Entry
     from jax_sentemb.training.comparison import COMMON, PUBLISHED, START, run_facts
 
-    rows = [row for row in read_json(workdir / "sweep.json", list) if "scores" in row]
+    rows = [row for row in read_json(workdir / "sweep.json", list) if row.get("scores")]
     seeds = range(1, comparison.seeds + 1)
     order = [*comparison.starts.variants, *(f"{name}:{group}" for group in (PUBLISHED, COMMON) for name in comparison.recipes)]
     entries = []

@@ -124,7 +124,7 @@ def read_max_seq_length(path: str | Path) -> int:
         length = content.get(key)
         if length is None:
             continue
-        if not isinstance(length, int | float) or isinstance(length, bool) or not 2 <= length < math.inf:
+        if not isinstance(length, int | float) or isinstance(length, bool) or not 2 <= length < math.inf or length % 1:
             raise ModelFileError(f"{source}: {key}={quote(length)} is not a number of tokens")
         if length > positions and source == file and not FAMILIES[read_config(path).model_type].has_positions:
             raise ModelFileError(

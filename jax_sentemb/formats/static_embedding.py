@@ -87,12 +87,23 @@ def read_static(directory: Path) -> StaticTable:
         check_normalize(modules)
         normalize = "Normalize" in types
     else:
-        config = read_side_file(directory / "config.json", "model2vec")
-        normalize, max_length = bool(config.get("normalize")), config.get("max_length", MODEL2VEC_LENGTH)
+        normalize, max_length = _model2vec_settings(directory / "config.json")
     vectors = _vectors(join_inside(folder, "model.safetensors", directory))
     tokenizer, tokenizer_length = Tokenizer.load_pieces(folder)
     check_rows(tokenizer.vocab_size, len(vectors), folder)
     return StaticTable(vectors, tokenizer, normalize, tokenizer_length or max_length, read_encode_settings(directory))
+
+
+def _model2vec_settings(file: Path) -> tuple[bool, int | None]:
+    """Return whether embeddings have unit length, and the pieces to which a text is cut."""
+    config = read_side_file(file, "model2vec")
+    normalize, max_length = config.get("normalize"), config.get("max_length", MODEL2VEC_LENGTH)
+    if normalize is not None and not isinstance(normalize, bool):
+        raise ModelFileError(f"{file}: normalize={quote(normalize)} is neither true nor false")
+    is_number = isinstance(max_length, int) and not isinstance(max_length, bool) and max_length > 0
+    if max_length is not None and not is_number:
+        raise ModelFileError(f"{file}: max_length={quote(max_length)} is not a number of tokens")
+    return bool(normalize), max_length
 
 
 def _vectors(file: Path) -> Float[np.ndarray, "pieces width"]:

@@ -54,22 +54,21 @@ def layout(entries: Sequence[Entry], seeds: int, notes: Sequence[str] = ()) -> L
         (entry for entry in scored if entry.group == START), key=lambda entry: _mean(averages[START, entry.name]), default=None
     )
     rows = []
-    first_of: dict[str, Entry] = {}
+    first_name = next((entry.name for entry in entries if entry.group not in (START, WORDS)), "first")
     for entry in scored:
         own = averages[entry.group, entry.name]
         cells = ["", ""]
         if entry.group not in (START, WORDS):
-            first = first_of.setdefault(entry.group, entry)
+            first = averages.get((entry.group, first_name), {})  # nothing if all its runs failed
             cells = [
                 difference(own, averages[START, start.name]) if start else "",
-                difference(own, averages[first.group, first.name]) if first is not entry else "",
+                difference(own, first) if entry.name != first_name else "",
             ]
         steps = {"steps": _steps(entry)} if entry.facts else {}
         facts = {**entry.facts, **steps}
         rows.append(
             [_label(entry, seeds), *(_cell(facts.get(name, "")) for name in FACTS), mean_and_deviation(list(own.values())), *cells]
         )
-    first_name = next((entry.name for entry in entries if entry.group not in (START, WORDS)), "first")
     columns = ["", *FACTS, "average", "against the best start", f"against {first_name}"]
     by_set = [
         [_label(entry, seeds), *(mean_and_deviation([scores[name] for scores in entry.scores.values()]) for name in sets)]
