@@ -7,6 +7,7 @@ import json
 import numpy as np
 import pytest
 import scipy
+from filelock import FileLock
 from tiny_models import tiny_model
 
 import jax_sentemb
@@ -398,3 +399,13 @@ def test_the_vectors_of_a_foreign_encoder_are_checked(tmp_path, vectors, problem
     for data in ({"pairs": file}, {"data": list(zip(FIRST, SECOND, GOLD, strict=True))}):
         with pytest.raises(ConfigError, match=problem):
             jax_sentemb.score(Foreign(), resamples=0, **data)
+
+
+def test_a_second_writer_ends_and_keeps_the_results_of_the_first(models, tmp_path, capsys):
+    file, output = pairs_file(tmp_path / "pairs.tsv", GOLD), tmp_path / "out"
+    assert run(models[0], "--pairs", file, "--output", output, "--resamples", 0) == 0
+    before = (output / "pairs.json").read_bytes()
+    with FileLock(output / "vectors" / "one" / "pairs" / "texts" / "LOCK"):
+        assert run(models[0], "--pairs", file, "--output", output, "--resamples", 0) == 6
+    assert "is being written by another process" in capsys.readouterr().err
+    assert (output / "pairs.json").read_bytes() == before

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jax_sentemb.cli.program import count
-from jax_sentemb.errors import ConfigError, UserError, plain
+from jax_sentemb.errors import BusyError, ConfigError, UserError, plain
 from jax_sentemb.files import write_text
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ class _Scorer:
             try:
                 self._score_task(spec.label, encoder, table)
             except UserError as error:
-                if isinstance(error, ConfigError):
+                if isinstance(error, ConfigError | BusyError):  # it is not the model that fails
                     raise
                 failed[spec.label] = str(error)
                 self._code = self._code or error.exit_code
