@@ -119,7 +119,7 @@ def row_numbers(rows: Any, count: int) -> Int[np.ndarray, " n"]:
     """Return row numbers as an array.
 
     Raises:
-        ConfigError: They are not a list of whole numbers from 0 to `count` - 1.
+        ConfigError: `rows` is not a list of whole numbers from 0 to `count` - 1.
     """
     numbers = np.asarray(rows)
     numbers = numbers if numbers.size else numbers.astype(np.int64)

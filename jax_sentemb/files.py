@@ -72,7 +72,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def staging(path: Path) -> Iterator[Path]:
-    """Yield a new, empty folder next to `path`, which is deleted at the end unless it was renamed. Otherwise as `replacing`."""
+    """Yield a new, empty folder next to `path`, which is deleted at the end unless it was renamed; else like `replacing`."""
     with _temporary(path, folder=True) as (folder, _):
         yield folder
 
@@ -97,7 +97,7 @@ def open_in_place(path: Path, flags: int) -> int:
     """Open a file that is written in place and return its descriptor; never through a link that somebody planted.
 
     Raises:
-        ConfigError: It is a link, a folder, a pipe or a device.
+        ConfigError: The path is a link, a folder, a pipe or a device.
     """
     try:
         descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)

@@ -123,7 +123,7 @@ def put_whole(values: Tree, sharding: Sharding | None) -> Tree:
 
 
 def replicate(tree: Tree) -> Tree:
-    """Put each array whole on every device; this costs nothing for arrays that already are."""
+    """Put each array whole on every device; this costs nothing for arrays that are there already."""
 
     def gather(leaf: jax.Array | np.ndarray) -> jax.Array | np.ndarray:
         if not isinstance(leaf, jax.Array) or leaf.is_fully_replicated or not isinstance(leaf.sharding, NamedSharding):

@@ -107,12 +107,12 @@ def names() -> list[str]:
 
 
 def recipes() -> list[Recipe]:
-    """Return all recipes with a line each; no recipe is run for it."""
+    """Return all recipes, each with a one-line description, without running them."""
     return [_recipe(folder() / f"{name}.py") for name in names()]
 
 
 def description(name: str) -> str:
-    """Return the docstring of the recipe `FILE:SIZE`, "" of a .yaml file."""
+    """Return the docstring of the recipe `FILE:SIZE`, "" for a .yaml file."""
     file, _ = find(name)
     return _docstring(file) if file.suffix == ".py" else ""
 
@@ -313,7 +313,7 @@ def change(config: "Config", settings: Iterable[tuple[str, Any]], create: bool =
 
 
 def override(config: "Config", name: str, value: Any, create: bool = True) -> None:
-    """Assign one setting; the error for an unknown setting proposes the one that was probably meant."""
+    """Assign one setting; the error for an unknown setting suggests a similar name."""
     try:
         assign(config, name, value, create)
     except UnknownSetting as error:

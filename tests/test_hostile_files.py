@@ -255,7 +255,7 @@ def test_a_header_that_would_cost_memory_or_time_is_refused(folder, kind):
     with within() as taken:
         said = problem(read_encoder, folder, names=folder)
     print(f"{kind}: {time.process_time() - begin:.2f} s, {taken[0] >> 20} MiB")
-    assert ("the stated size of its header is" in said) == kind.startswith("header")
+    assert ("the claimed size of its header is" in said) == kind.startswith("header")
 
 
 # Weights that do not belong to config.json

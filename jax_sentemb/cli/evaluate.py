@@ -48,7 +48,7 @@ def main(argv: list[str]) -> int:
     if options.tasks == "help":
         print(_task_list())
         return 0
-    if evaluate_files.is_asked(options):
+    if evaluate_files.has_own_files(options):
         return evaluate_files.evaluate(options)
     if not options.data and not (options.arguments and options.model):
         raise ConfigError(f"no data: give {evaluate_files.FORMS}, or --data with SentEval's folder, which has downstream/")

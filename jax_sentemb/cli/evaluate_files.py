@@ -37,8 +37,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--sample", type=count, help="largest number of texts of --labels to score (default: 50000); 0: all")
 
 
-def is_asked(options: argparse.Namespace) -> bool:
-    """Return whether files of the user are to be scored; ConfigError for an option that does not belong to them."""
+def has_own_files(options: argparse.Namespace) -> bool:
+    """Return whether the command scores files of the user; raise ConfigError for an option that does not belong to them."""
     files = [name for name in ("pairs", "retrieval", "labels") if getattr(options, name) is not None]
     for name, owner in OWNERS.items():
         if getattr(options, name) and owner not in files:

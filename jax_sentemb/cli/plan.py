@@ -84,7 +84,7 @@ def parser() -> Parser:
 
 
 def _with_files(rest: list[str]) -> list[str]:
-    """Return the arguments for the config. If they name no corpus, generated sentences stand for it, since none is read."""
+    """Return the arguments for the config. If they name no corpus, generated sentences are named, since no corpus is read."""
     from jax_sentemb.recipes import read_config
 
     recipe = next((value for name, value in pairwise(rest) if name == "--config"), "")

@@ -60,7 +60,7 @@ def _columns(sentences: Any) -> list[str] | None:
 
 
 def _names(names: Any) -> list[str]:
-    """Return the names in an attribute or in the result of a method. Other attributes, as groups of pandas have, give no names."""
+    """Return the names in an attribute or in the result of a method; none for other attributes, such as those of pandas groups."""
     names = names() if callable(names) else names
     return [] if names is None or isinstance(names, str) else [str(name) for name in names]
 

@@ -181,7 +181,7 @@ class Perturbed:
 class RoundRobin:
     """Several types of examples, which are used in turn for one batch each.
 
-    As `Examples`, it has the values of the first type. `report` has the counts of all types.
+    Its line numbers and lengths are those of the first type. `report` has the counts of all types.
     """
 
     def __init__(self, parts: Sequence[Examples]) -> None:

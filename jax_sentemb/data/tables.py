@@ -235,7 +235,7 @@ def import_arrow(subject: str) -> ModuleType:
     """Return the package pyarrow with its module `parquet`.
 
     Raises:
-        ConfigError: It is not installed. The message begins with `subject`.
+        ConfigError: pyarrow is not installed. The message begins with `subject`.
     """
     try:
         import pyarrow.parquet

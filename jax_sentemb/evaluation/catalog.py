@@ -303,7 +303,7 @@ def load_sts(folder: str | Path, required: bool = True) -> tuple[dict[str, sts_d
 
 
 def load_sts_task(name: str, root: Path, optional: bool = False) -> sts_data.StsTask:
-    """Read a similarity set by its name; arguments as `sts_data.load_sts_task`.
+    """Read a similarity set by its name. Other arguments are those of `sts_data.load_sts_task`.
 
     Raises:
         AbsentSet: No file of the set exists.
@@ -327,7 +327,7 @@ def check_is_there(name: str, root: Path) -> None:
 def load_arguments(path: str | Path) -> ArgumentTask:
     """Read a corpus of argument pairs, with a warning if a known corpus does not have its published counts.
 
-    Arguments and errors as `arguments.load_arguments`.
+    Arguments and errors are those of `arguments.load_arguments`.
     """
     task = arguments.load_arguments(path)
     spec = SETS[task.name].spec if task.name in SETS else None

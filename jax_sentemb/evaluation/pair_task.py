@@ -109,7 +109,7 @@ def _taker(vectors: VectorSource) -> Callable[[np.ndarray], np.ndarray]:
 
 
 def read_pairs(setting: str, file: str, columns: str = COLUMNS) -> LabelledPairs:
-    """Read pairs with at least two different scores; arguments and errors as for `PairTask`."""
+    """Read pairs with at least two different scores. Arguments and errors are those of `PairTask`."""
     names = tuple(name.strip() for name in text("columns", columns).split(","))
     if len(set(names)) != 3 or len(names) != 3 or not all(names):
         raise ConfigError(

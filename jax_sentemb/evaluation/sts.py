@@ -85,7 +85,7 @@ def correlate_tasks(similarities: TaskSimilarities, tasks: dict[str, StsTask]) -
     """Correlate the similarities of every set with its gold scores.
 
     Args:
-        similarities: As from `task_cosines`.
+        similarities: The similarities of each set, as `task_cosines` returns them.
         tasks: The sets with their gold scores.
 
     Returns:
@@ -150,7 +150,7 @@ def score_protocol(task: StsTask, similarities: Similarities, protocol: StsProto
 
     Args:
         task: The set.
-        similarities: As from `pair_similarities`.
+        similarities: The similarities that `pair_similarities` returns.
         protocol: The correlation that is the score.
         resamples: Bootstrap draws of pairs, within each subset for the means.
 

@@ -51,10 +51,10 @@ def sts_files(spec: StsSpec, root: Path, optional: bool = False) -> dict[str, tu
 
 
 def senteval_root(folder: str | Path, setting: str = "--data") -> Path:
-    """Return the folder that contains `downstream`, from itself or from `downstream`.
+    """Return the folder that contains `downstream`, given this folder or `downstream` itself.
 
     Raises:
-        DataError: It is another folder; the message names the `setting`.
+        DataError: Another folder was given. The message names the `setting`.
     """
     folder = user_path(folder)
     for root in (folder, folder.parent):

@@ -121,7 +121,7 @@ def load_all(chosen: Sequence[tuple[str, bool]], root: Path, extra: Sequence[Ite
     """Read the chosen tasks below `root`, and add `extra`.
 
     Args:
-        chosen: As from `catalog.select`.
+        chosen: The sets that `catalog.select` returns.
         root: The SentEval folder.
         extra: Tasks that are already loaded.
         smt: As for `load`.

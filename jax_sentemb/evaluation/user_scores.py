@@ -61,7 +61,7 @@ class Table:
         """Score a model, and return its row.
 
         Raises:
-            NumericsError: Its embeddings are not finite or collapsed.
+            NumericsError: The embeddings of the model are not finite or have collapsed.
         """
         for number, (system, scored) in enumerate(self.task.score(name, vectors)):
             (self._combined if number else self._models).append(self._row(system, scored))

@@ -79,7 +79,7 @@ def read_shapes(file: Path) -> Shapes:
         with file.open("rb") as stream:
             length = int.from_bytes(stream.read(8), "little")
             if length > HEADER_LIMIT:
-                raise ModelFileError(f"{file} is damaged: the stated size of its header is {length:,} bytes")
+                raise ModelFileError(f"{file} is damaged: the claimed size of its header is {length:,} bytes")
             header = json.loads(stream.read(length))
         header.pop("__metadata__", None)
         shapes = {name: _shape(entry) for name, entry in header.items()}

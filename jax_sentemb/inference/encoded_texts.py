@@ -55,11 +55,11 @@ def encode_into(
     Args:
         folder: An empty or new folder, or one of an interrupted call with the same sources.
         encoder: The model.
-        sources: As from `encoded_sources`.
+        sources: The sources that `encoded_sources` returns.
         texts: The texts.
         role: As for `encoded_sources`.
         batch_size: Texts that are encoded at once.
-        progress: Called with the number of texts that were encoded, or were there.
+        progress: Called with the number of texts that were encoded or already existed.
 
     Raises:
         ConfigError: The folder has vectors of other texts or of another model.

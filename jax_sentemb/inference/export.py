@@ -112,18 +112,18 @@ def _of_run(metadata: dict[str, Any], step: int) -> dict[str, Any]:
     return {"run": metadata[KEY]["sources"]["run"], "step": step}
 
 
-def export_static(directory: Path, table: StaticTable, stated: dict[str, Any], sources: Mapping[str, Any]) -> float:
-    """Export a static table, as `export` does; `stated` has STATIC_FACTS, and goes into the manifest and the card."""
+def export_static(directory: Path, table: StaticTable, facts: dict[str, Any], sources: Mapping[str, Any]) -> float:
+    """Export a static table, as `export` does; `facts` has STATIC_FACTS, and goes into the manifest and the card."""
     embedder = StaticEmbedder(table.tokenizer, table.normalize, table.max_seq_length or LONGEST)
 
     def write(stage: Path) -> None:
         write_static(stage, table)
-        (stage / "README.md").write_text(render_static_card(directory.name, stated, table.vectors.shape), encoding="utf-8")
+        (stage / "README.md").write_text(render_static_card(directory.name, facts, table.vectors.shape), encoding="utf-8")
 
     embed = functools.partial(_with_settings, functools.partial(embedder, {"table": table.vectors}), table.settings)
     pieces = [piece for piece in table.tokenizer.numbers if piece.isalnum()][:KNOWN]
-    stated = {"method": "distill", **stated, KEY: mark(EXPORT, sources)}
-    return publish(directory, write, embed, PROBES, load, stated, pieces)
+    entries = {"method": "distill", **facts, KEY: mark(EXPORT, sources)}
+    return publish(directory, write, embed, PROBES, load, entries, pieces)
 
 
 def publish(
@@ -132,13 +132,13 @@ def publish(
     embed: Encode,
     inputs: Sequence,
     read: Callable[[str | Path], Encode],
-    stated: dict[str, Any],
+    entries: dict[str, Any],
     known: Sequence[str] = (),
 ) -> float:
     """Write an export, verify it, add its manifest, and rename it to `directory`; return the largest difference of an entry.
 
     `directory` never holds an incomplete export. An earlier export is replaced after the new one is complete and verified;
-    otherwise it stays. All exports are published by this function, so it refuses models whose outputs are of no use
+    otherwise it stays. All exports are published by this function, so it refuses models with useless outputs
     (`verify.check_outputs`).
 
     Args:
@@ -147,7 +147,7 @@ def publish(
         embed: The model in memory.
         inputs: The sentences, or pairs of sentences, to verify with.
         read: Reads the model back from the folder.
-        stated: Entries of the manifest, with its mark. The SHA-256 of every file is added.
+        entries: Entries of the manifest, with its mark. The SHA-256 of every file is added.
         known: Texts that a small vocabulary has.
     """
     with staged(directory) as stage:
@@ -155,7 +155,7 @@ def publish(
         difference = verify_export(stage, embed, inputs, read, known)
         manifest = {
             "jax_sentemb": __version__,
-            **stated,
+            **entries,
             "verification": {"sentences": len(inputs), "max_abs_difference": difference, "tolerance": TOLERANCE},
             "sha256": _hashes(stage),
         }
@@ -212,7 +212,7 @@ def export_loaded(
         model: The model.
         max_seq_length: The length to which the export cuts texts.
         source: The name that the model was loaded by; None if it has none.
-        changes: What the model was changed by since then, as sources of the export. Scores of `source` are left out.
+        changes: What has changed the model since then, as sources of the export. Scores of `source` are left out.
 
     Raises:
         ConfigError: The directory holds anything but an earlier export.
@@ -223,7 +223,7 @@ def export_loaded(
     if is_words(model.metadata):
         _export_loaded_words(directory, model, max_seq_length, root / "README.md")
         return
-    facts = _stated_of(root, model, max_seq_length, bool(changes)) if source else {}
+    facts = _recorded_facts(root, model, max_seq_length, bool(changes)) if source else {}
     if isinstance(model.embedder, StaticEmbedder):
         table = model.embedder.table_of(model.params, max_seq_length, model.settings)
         export_static(directory, table, {name: facts.get(name) for name in STATIC_FACTS}, made_from)
@@ -246,7 +246,7 @@ def export_loaded(
     export(directory, sentence_model, embed, card, sources=made_from)
 
 
-def _stated_of(root: Path, model: LoadedModel, max_seq_length: int, is_changed: bool) -> dict[str, Any]:
+def _recorded_facts(root: Path, model: LoadedModel, max_seq_length: int, is_changed: bool) -> dict[str, Any]:
     """Return the metadata of the model in the run or export at `root`, with scores only if they belong to `model`."""
     if (root / "model.json").is_file():
         metadata = read_metadata(root)

@@ -43,7 +43,7 @@ def verify_export(
 
     Raises:
         ModelFileError: The difference is above TOLERANCE.
-        NumericsError: The outputs are of no use, see `check_outputs`.
+        NumericsError: The outputs are useless, see `check_outputs`.
     """
     in_memory, model = np.asarray(embed(inputs), np.float32), read(directory)
     exported = np.asarray(model(inputs))

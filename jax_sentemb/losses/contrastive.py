@@ -25,7 +25,7 @@ def info_nce(
     can serve as negatives.
 
     Args:
-        anchors: The embeddings that are ranked against.
+        anchors: The embeddings for which the positives are ranked.
         positives: Row i belongs to anchor i; the other rows are its negatives.
         temperature: Divides the cosines.
         queue: More negatives, without gradient.
@@ -191,7 +191,7 @@ def ranking_loss(anchors: Embeddings, parts: Embeddings, candidates: int) -> tup
     Args:
         anchors: One part of each sentence.
         parts: The other part of the same sentences.
-        candidates: k, which includes the own part.
+        candidates: k, including the sentence's own part.
 
     Returns:
         The loss, and the share of rows whose positive ranks first. Both are float32 scalars.

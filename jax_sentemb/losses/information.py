@@ -41,7 +41,7 @@ def correlation(
 def gaussian_mutual_information(rho: Float[Array, "*slices"], largest: float = 1.0 - 1e-6) -> Float[Array, "*slices"]:
     """Return the mutual information in nats of two jointly normal variables with correlation rho.
 
-    It is -1/2 log(1 - rho^2). Use it to make two views of a sentence attend alike.
+    It is -1/2 log(1 - rho^2). Use it to make two views of a sentence attend to the same tokens.
 
     Args:
         rho: Correlations from -1 to 1.

@@ -69,8 +69,8 @@ def cross_view(
     Args:
         predicted: The prediction from one view of each sentence; it has the gradient.
         reference: The embedding of the other view of the same sentences.
-        queue: Earlier references. The candidates are the references of the batch, the own one included, and the
-            queue.
+        queue: Earlier references. The candidates are the references of the batch, including that of the sentence
+            itself, and the queue.
         valid: Which entries of the queue are filled.
         temperatures: The temperatures of the reference and of the prediction.
 
@@ -124,7 +124,7 @@ def rank_consistency(first: Embeddings, second: Embeddings, temperature: float) 
     A list is the softmax of the cosines / temperature of a sentence with the other sentences of the batch, in
     one view.
 
-    Use it together with `info_nce`, so that two views order the other sentences alike.
+    Use it together with `info_nce`, so that two views order the other sentences in the same way.
 
     Args:
         first: The first view of each sentence.

@@ -1,4 +1,4 @@
-"""Attention mutual information (AMI): a regulariser that makes two views of a sentence attend alike (miCSE, 3.3 and 3.4)."""
+"""Attention mutual information (AMI): a regulariser that makes two views attend to the same tokens (miCSE, 3.3 and 3.4)."""
 
 from dataclasses import dataclass
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""SCT: two views of a sentence see earlier sentences alike (Limkonchotiwat et al., TACL 2023).
+"""SCT: two views of a sentence have the same similarities to earlier sentences (Limkonchotiwat et al., TACL 2023).
 
 References:
     Self-supervised cross-view training, Limkonchotiwat et al. 2023. The candidates and the queues are those of its code.
@@ -29,7 +29,7 @@ HIDDEN = 10  # width of a predictor's hidden layer in widths of the embedding
 
 @dataclass
 class SCT(EmbeddingMethod):
-    """The prediction from each view has the similarities to earlier embeddings that the other view has.
+    """Predict from each view the similarities of the other view to earlier embeddings.
 
     The references are the embeddings of the views without gradient, the predictions those of three MLPs. The views differ in
     dropout, and with `repetition` in repeated tokens of the second view. The state's `params` are {"encoder", "predictor"}. The

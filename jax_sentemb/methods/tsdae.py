@@ -43,7 +43,7 @@ class TSDAE(EmbeddingMethod):
     """Cross entropy of the tokens of a sentence, by a decoder that sees the embedding of a copy with deleted tokens.
 
     The decoder is the encoder with a causal mask: it has the same weights. Its cross-attention has new weights, and sees the
-    embedding and nothing else. The word predictions have the masked-language-model head of the start if there is one. The state's
+    embedding and nothing else. The masked-language-model head of the start predicts the words, if there is one. The state's
     `params` are {"encoder", "cross_attention", "decoder_head"}; the encoder alone is exported.
     """
 

@@ -76,7 +76,7 @@ def two_encoders(
         rows: The tokens [B, T].
         dropout_seeds: Seeds of the dropout, uint32 [2B], sentence-major; None switches it off.
         ami_seeds: Seeds of the positions of AMI, uint32 [B].
-        ami: What compares the attention of the two encoders; None compares nothing.
+        ami: The comparison of the attention of the two encoders; None for no comparison.
         pooling: How states become an embedding.
     """
     halves = (None, None) if dropout_seeds is None else (dropout_seeds[0::2], dropout_seeds[1::2])

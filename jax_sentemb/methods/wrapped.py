@@ -13,7 +13,7 @@ from jax_sentemb.types import Array, Batch, Params, Rows, TrainState
 
 @dataclass
 class Wrapped(Method):
-    """A method whose members, as far as a subclass does not override them, are those of `inner`.
+    """A method that takes from `inner` every member that a subclass does not override.
 
     These are the members that a train step uses. A run asks the inner method for its examples and its export.
     """
@@ -42,7 +42,7 @@ class Wrapped(Method):
 
     @property
     def step_shares(self) -> Mapping[str, Fraction]:
-        """Return the shares of the steps of the inner method."""
+        """Return the `step_shares` of the inner method."""
         return self.inner.step_shares
 
     def check(self, encoder: TokenEncoder, batch_size: int) -> None:
@@ -66,7 +66,7 @@ class Wrapped(Method):
         return self.inner.post_update(state, carry)
 
     def encoders(self, params: Params) -> dict[str, Params]:
-        """Return the encoders that may be exported of the inner method."""
+        """Return the encoders of the inner method that may be exported."""
         return self.inner.encoders(params)
 
     def embed(self, encoder: TokenEncoder, params: Params, rows: Rows) -> Float[Array, "rows embedding"]:

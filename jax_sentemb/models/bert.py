@@ -86,7 +86,7 @@ class Bert(nn.Module):
                 layer's work.
             token_indices: Positions int32 [R, M]: the last layer computes only these, and its states are [R, M, D]. Dropout masks
                 differ from those of a full pass.
-            capture: What reads the attention of some layers.
+            capture: The layers whose attention is read, and the function that reads it.
         """
         rate = self.dropout if dropout_rate is None else dropout_rate
         first_trained = first_trained_layer(self.config, self.last_layers)

@@ -72,7 +72,7 @@ def decode(
 def _cross_attention(
     encoder: Bert, params: Params, vectors: Float[Array, "rows width"], seeds: UInt[Array, " rows"] | None, stream: int
 ) -> Callable[[Array], Array]:
-    """Return the function that adds what the cross-attention of a layer gives to the states of the layer."""
+    """Return the function that adds the output of the cross-attention of a layer to the states of the layer."""
     config, rate = encoder.config, encoder.dropout
     value = matmul(vectors, params["value"]["kernel"], encoder.dtype) + params["value"]["bias"]
     heads = value.reshape(len(vectors), 1, config.num_attention_heads, -1)

@@ -1,4 +1,4 @@
-"""Define the interface of an encoder: what heads, pooling and methods use of a BERT or of a table of word vectors."""
+"""Define the interface of an encoder: what heads, pooling and methods need from a BERT or a table of word vectors."""
 
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 

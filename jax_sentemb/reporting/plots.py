@@ -101,7 +101,7 @@ def alignment_uniformity(path: str | Path, records: Sequence[Mapping[str, Any]],
 
     Args:
         path: The PNG file.
-        records: As from `read_metrics`.
+        records: The events that `read_metrics` returns.
         title: The heading.
 
     Raises:
@@ -214,7 +214,7 @@ def require_matplotlib() -> Any:
     """Return matplotlib.
 
     Raises:
-        ConfigError: It is not installed.
+        ConfigError: matplotlib is not installed.
     """
     try:
         import matplotlib.figure

@@ -66,7 +66,7 @@ def read_run(workdir: Path) -> Run:
     """Read a work directory.
 
     Raises:
-        ModelFileError: It has no run.json, or a file is damaged or a folder.
+        ModelFileError: The directory has no run.json, or a file is damaged or a folder.
     """
     if not (workdir / "run.json").exists():
         raise ModelFileError(f"{workdir} is not the work directory of a run: it has no run.json")

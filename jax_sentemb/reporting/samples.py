@@ -45,7 +45,7 @@ def collect_samples(
     """Return {"neighbours", "cosines", "pairs"} of an encoder, from the functions `neighbours`, `cosines` and `against_gold`.
 
     Without `before`, the result also has "vectors", which the samples of a later encoder are compared with. With `before`,
-    "neighbours" are of the sentences whose neighbours changed most, and "neighbours_before" are theirs before training.
+    "neighbours" has the sentences whose neighbours changed most, and "neighbours_before" their neighbours before training.
 
     Args:
         vectors: Sentence -> its embedding. If it is empty, the result has only "pairs".
@@ -112,7 +112,7 @@ def store_vectors(unit: Vectors, sentences: Sequence[str]) -> dict[str, Any]:
 
 
 def stored_vectors(stored: Mapping[str, Any], sentences: Sequence[str]) -> Vectors | None:
-    """Return what `store_vectors` has stored, as float32; None if it is of other sentences."""
+    """Return what `store_vectors` has stored, as float32; None if it belongs to other sentences."""
     if stored.get("sentences") != fingerprint({"sentences": list(sentences)}):
         return None
     values = np.frombuffer(base64.b64decode(stored["float16"]), "<f2").reshape(stored["shape"])

@@ -1,1 +1,1 @@
-"""Which settings in the files of a model directory are used, harmless, or refused."""
+"""Decide which settings in the files of a model directory are used, harmless, or refused."""

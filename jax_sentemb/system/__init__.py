@@ -1,1 +1,1 @@
-"""What the package does to the process that it runs in: output streams, terminal, logging, freed memory."""
+"""Effects of the package on its process: output streams, terminal, logging, freed memory."""

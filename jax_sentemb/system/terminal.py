@@ -100,16 +100,16 @@ class Progress:
         self.close()
 
     def update(self, count: int = 1) -> None:
-        """Count what has just been done."""
+        """Add `count` to the number of finished items."""
         self.show(self.done + count)
 
     def finish(self, count: int) -> None:
-        """Count `count` since the last call, in place of what `update` has counted since then, such as distinct texts only."""
+        """Add `count` to the number at the last call, which replaces the counts of `update` since then (of distinct texts, say)."""
         self._finished += count
         self.show(self._finished)
 
     def show(self, done: int, note: str = "") -> None:
-        """Set how much is done in all, with a note next to it."""
+        """Set the number of finished items, and show `note` next to it."""
         self.done = done
         if self._bar is not None:
             if note:
@@ -127,7 +127,7 @@ class Progress:
             print_line(f"{self.label} {done}/{self.total}: {rate}, {took} done, {left} left", "stderr")
 
     def restart(self) -> None:
-        """Begin again with nothing done."""
+        """Start again from zero."""
         self.done = self._finished = self._first = 0
         self._start = time.monotonic()
         if self._bar is not None:

@@ -59,7 +59,7 @@ def comparison(
     Args:
         recipes: Names or files of recipes; the others are compared with the first.
         seeds: Runs of each recipe and budget.
-        base: The corpus, the encoder and the scored sets of all runs, as from `base_config`.
+        base: The corpus, the encoder and the scored sets of all runs, as `base_config` returns them.
         budget: The common budget.
         overrides: Settings of all runs, which replace those of the recipes.
 

@@ -48,7 +48,7 @@ def corpus_task(files: str) -> str:
     """Return the SentEval task that `files` names.
 
     Raises:
-        ConfigError: It names none.
+        ConfigError: `files` names no task.
     """
     source, _, name = files.partition(":")
     if source != "senteval":

@@ -43,8 +43,8 @@ class EncoderSource(Protocol):
         """Return the configuration of the encoder with the tokenizer of this source.
 
         Raises:
-            ConfigError: They do not fit each other.
-            ModelFileError: They do not fit each other, because of a file.
+            ConfigError: The encoder and the tokenizer do not fit each other.
+            ModelFileError: A file is the reason why they do not fit.
         """
         ...
 

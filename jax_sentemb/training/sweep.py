@@ -260,7 +260,7 @@ def _finished_rows(workdir: Path) -> dict[str, dict[str, Any]]:
 
 
 def _marks(expanded: list[Expanded], finished: dict[str, dict[str, Any]]) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return the marks that finished runs would have now, and how those of their rows differ, "" if they do not."""
+    """Return the current marks of finished runs, and for each its difference from the mark of the row, "" if they are equal."""
     digest = remembering()
     marks = {one.folder: row_mark(one.config, digest) for one in expanded if one.folder in finished}
     return marks, {folder: changed_since(finished[folder], made) for folder, made in marks.items()}
