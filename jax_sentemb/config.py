@@ -25,16 +25,16 @@ class Data:
     # Paths and globs, comma separated; or hf:NAME, tfds:NAME, senteval:TASK, grammar:COUNT (generated), arguments:FILE (pairs).
     # With {process} in a path, each process of a run reads only the files of its own number.
     files: str = ""
-    column: str = "text"  # of .jsonl, .csv, .tsv, .parquet and data sets; comma separated: each column is a sentence
-    join: str = ""  # text between several columns, which then form one sentence, for example title and text; empty: none
-    tokenizer: str = ""  # directory; empty: the tokenizer of encoder.weights, or a new vocabulary without weights
-    vocab_size: int = setting(8000, least=50)  # of a new vocabulary
-    max_seq_length: int = setting(32, least=3)  # word pieces, [CLS] and [SEP] included
+    column: str = "text"  # the field with the text in tables and data sets; several, comma separated: each is a sentence
+    join: str = ""  # text to put between several columns, which join to one sentence; empty: do not join
+    tokenizer: str = ""  # directory of a tokenizer; empty: that of encoder.weights, or a new one
+    vocab_size: int = setting(8000, least=50)  # size of a new vocabulary
+    max_seq_length: int = setting(32, least=3)  # tokens of a sentence, with [CLS] and [SEP]; longer ones are cut
     batch_size: int = setting(64, least=2)  # sentences over all devices
-    # For masked-language-model training: rows of consecutive sentences up to max_seq_length; a blank line ends a row.
+    # Fill rows up to max_seq_length with consecutive sentences, for masked-language-model training. A blank line ends a row.
     pack: bool = False
     subset: float = setting(0.0, least=0)  # low-shot: number of sentences (>= 1) or fraction of them (< 1); 0: all
-    subset_seed: int = setting(0, least=0)
+    subset_seed: int = setting(0, least=0)  # seed that draws the subset
     num_workers: int = setting(-1, least=-1)  # processes that tokenise a large corpus; -1: one for each core; 0: none
     # Number of batches whose sentences are sorted by length together; 1: random batches, as in the papers.
     length_grouping: int = setting(32, least=1)
@@ -55,7 +55,7 @@ class Encoder:
     num_hidden_layers: int = setting(4, least=1)
     num_attention_heads: int = setting(4, least=1)
     intermediate_size: int = setting(1024, least=1)
-    dropout: float = setting(0.1, least=0, below=1)  # of hidden states and attention; overrides the directory's config.json
+    dropout: float = setting(0.1, least=0, below=1)  # rate for hidden states and attention; overrides config.json
     # Layers of `weights` to start from: a count, spread evenly up to the last layer ("3" of 6: 2, 4 and 6), or their numbers from 1
     # in rising order ("1,3,5"; "6," is one layer). Empty: all layers.
     layers: str = ""
@@ -68,8 +68,8 @@ class Words:
     """Vectors for the words of the corpus and of `eval.data` instead of a BERT, for recurrent and linear encoders."""
 
     vectors: str = ""  # GloVe or fastText text, .vec or .npz, compressed or not; empty: new vectors
-    hidden_size: int = setting(300, least=1)  # of new vectors
-    trained: bool = False  # False: the vectors are not trained
+    hidden_size: int = setting(300, least=1)  # width of new vectors
+    trained: bool = False  # whether to train the vectors
     max_words: int = setting(100_000, least=1)  # the most frequent words; other words are unknown and have the vector 0
     lowercase: bool = True  # look up the words of the corpus in lower case
 
@@ -80,21 +80,21 @@ class Optimizer:
 
     name: str = setting("adamw", choices=("adamw", "rmsprop", "sgd"))
     learning_rate: float = setting(3e-5, least=0)
-    # After the warm-up; linear and cosine fall to 0.
+    # Form of the learning rate after the warm-up; linear and cosine fall to 0.
     lr_scheduler_type: str = setting("linear", choices=("linear", "cosine", "constant", "steps", "exponential"))
-    lr_steps: str = ""  # of "steps": STEP:RATE,... the rate from that step on, for instance 500:8e-6,1000:6e-6
-    lr_decay: float = setting(0.99, least=0, below=1)  # of "exponential": the rate is multiplied by it after each epoch
-    # Multiplies the rate if the score of eval.select does not improve (InferSent: 0.2).
+    lr_steps: str = ""  # rates from given steps on, for the form "steps": 500:8e-6,1000:6e-6
+    lr_decay: float = setting(0.99, least=0, below=1)  # factor after each epoch, for the form "exponential"
+    # Factor for the learning rate whenever the score of eval.select does not improve (InferSent: 0.2).
     plateau_factor: float = setting(1.0, above=0, most=1)
-    warmup_steps: int = setting(0, least=0)
-    warmup_ratio: float = setting(0.0, least=0, below=1)  # of all steps, if warmup_steps is 0
+    warmup_steps: int = setting(0, least=0)  # steps in which the learning rate rises from 0
+    warmup_ratio: float = setting(0.0, least=0, below=1)  # warm-up as a share of all steps, if warmup_steps is 0
     adam_beta1: float = setting(0.9, least=0, below=1)
     adam_beta2: float = setting(0.999, least=0, below=1)
     adam_epsilon: float = setting(1e-8, least=0)
-    adam_bias_correction: bool = True  # False: as in the published code of IS-BERT
+    adam_bias_correction: bool = True  # correct Adam's averages; False: as IS-BERT's code
     rmsprop_decay: float = setting(0.9, least=0, below=1)
     weight_decay: float = setting(0.0, least=0)
-    max_grad_norm: float = setting(1.0, least=0)  # 0: no clipping
+    max_grad_norm: float = setting(1.0, least=0)  # norm to which gradients are clipped; 0: no clipping
 
 
 @dataclass
@@ -102,24 +102,24 @@ class Evaluation:
     """Evaluation during and after training."""
 
     data: str = ""  # SentEval folder; "grammar" for the generated graded pairs; empty: label-free diagnostics only
-    tasks: str = ""  # scored after training: names and groups as in jax-sentemb evaluate; "corpus": the task of data.files
-    classifier: str = "senteval"  # protocol of those tasks
+    tasks: str = ""  # tasks to score after training, as in jax-sentemb evaluate; "corpus": the task of data.files
+    classifier: str = "senteval"  # protocol of the tasks
     # The development set: a pair file (sentence1, sentence2, score), a folder with queries and documents in BEIR's layout (its
     # qrels/dev.tsv, or else test.tsv), a table with labels (see `label_column`), or a set of `data` by its name, such as
     # STSBenchmark-dev-disjoint; empty: STS-B dev of `data` if present.
     dev: str = ""
     label_column: str = ""  # the column of the labels of `dev`; empty: `dev` has no labels
     text_column: str = "text"  # the column of the labelled texts of `dev`
-    eval_steps: int = setting(250, least=-1)  # 0: at the end only; -1: after each epoch
+    eval_steps: int = setting(250, least=-1)  # steps between evaluations; 0: only at the end; -1: after each epoch
     # The score that selects the weights. Empty: the first that is available of dev, agreement with a teacher and validation,
     # or else the last weights.
     select: str = setting("", choices=("", "dev", "agreement", "validation", "retrieval", "last"))
     # Files of text on which the agreement with a teacher is measured; empty: the sentences of data.validation.
     held_out: str = ""
     patience: int = setting(0, least=0)  # evaluations without improvement after which training ends; 0: never
-    batch_size: int = setting(64, least=1)
-    max_seq_length: int = setting(128, least=3)  # of evaluation sentences; data.max_seq_length is for training only
-    diagnostic_sentences: int = setting(512, least=16)
+    batch_size: int = setting(64, least=1)  # sentences that are encoded at once in evaluations
+    max_seq_length: int = setting(128, least=3)  # tokens of a sentence in evaluations and the export
+    diagnostic_sentences: int = setting(512, least=16)  # sentences for the label-free diagnostics
     report_sentences: int = setting(2000, least=0)  # largest number of sentences for the neighbours in report.html; 0: none
 
 
@@ -129,33 +129,33 @@ class Train:
 
     seed: int = setting(42, least=0)
     num_train_epochs: float = setting(1.0, least=0)
-    max_steps: int = setting(-1, least=-1)  # overrides num_train_epochs; 0: score and export the untrained weights
-    # Share of encoder.weights in the exported weights, which are an average of start and result; 0: none (Wortsman et al. 2022).
+    max_steps: int = setting(-1, least=-1)  # steps; -1: num_train_epochs counts; 0: export the untrained weights
+    # Share of the initial weights in the exported weights, which average start and result (Wortsman et al. 2022); 0: none.
     average_with_start: float = setting(0.0, least=0, below=1)
     # Number of layers that are trained, counted from the last, with pooling and heads; other layers do not change. 0: all layers.
     last_layers: int = setting(0, least=0)
     # Widths such as 32,64,128: the loss is the mean over the prefixes of these widths, so that all of them can be used.
     # Empty: the full width only.
     matryoshka: tuple[int, ...] = setting((), least=1)
-    precision: str = setting("float32", choices=("float32", "bfloat16"))  # of matrix products
+    precision: str = setting("float32", choices=("float32", "bfloat16"))  # precision of matrix products
     # Type of states between products and of states that are stored for the backward pass. Empty: bfloat16 on accelerators if
     # `precision` is bfloat16, otherwise float32.
     activations: str = setting("", choices=("", "float32", "bfloat16"))
     # Number of devices over which parameters and the optimiser's state are split; 1: each device has all of them.
     fsdp: int = setting(1, least=1)
-    grad_cache_chunk: int = setting(0, least=0)  # sentences encoded at once, with equal gradients and less memory; 0: all
-    # Number of queries that attend at once, for memory linear in the length of sentences; 0: whole maps.
+    grad_cache_chunk: int = setting(0, least=0)  # sentences encoded at once: less memory, same gradients; 0: all
+    # Number of queries whose attention is computed at once, so that memory is linear in the length; 0: all.
     attention_block: int = setting(0, least=0)
     # An attention kernel: "cudnn" (NVIDIA, bfloat16) and "xla" do not drop attention weights; "pallas" (TPU, NVIDIA) does.
     fused_attention: str = setting("", choices=("", "cudnn", "xla", "pallas"))
-    remat: bool = False  # compute layers again in the backward pass: less memory on accelerators, no effect on a CPU
-    logging_steps: int = setting(10, least=1)
-    save_steps: int = setting(500, least=0)  # 0: at the end only
-    keep_checkpoints: int = setting(2, least=1)
-    tensorboard: bool = False  # write the metrics also for TensorBoard (needs [tb])
+    remat: bool = False  # recompute layers in the backward pass: saves memory on accelerators, not on CPUs
+    logging_steps: int = setting(10, least=1)  # steps between lines of metrics.jsonl
+    save_steps: int = setting(500, least=0)  # steps between checkpoints; 0: only at the end
+    keep_checkpoints: int = setting(2, least=1)  # number of latest checkpoints that are kept
+    tensorboard: bool = False  # also write the metrics for TensorBoard (needs [tb])
     wandb: str = ""  # project in Weights & Biases; the environment variable WANDB_MODE=offline keeps data in the work directory
-    on_nan: str = ""  # "rewind:K": at a loss that is not finite, go back to the last checkpoint and skip the last K batches
-    strict: bool = False  # stop the run if the embeddings collapse (exit 5), instead of a warning
+    on_nan: str = ""  # "rewind:K": after NaN, return to the last checkpoint and skip the last K batches; empty: end
+    strict: bool = False  # end the run with exit 5 if the embeddings collapse, instead of printing a warning
 
 
 @dataclass
@@ -178,7 +178,7 @@ class Config:
     optimizer: Optimizer = field(default_factory=Optimizer)
     eval: Evaluation = field(default_factory=Evaluation)
     train: Train = field(default_factory=Train)
-    pretrain: "Config | None" = None  # a run that is done first, with this run's weights and seed; this run starts from its export
+    pretrain: "Config | None" = None  # a run that is trained first, with the same weights and seed; its export is the start
     sweep: str = ""  # a run for each value: "train.seed=1..10", "data.files=a.txt|b.txt data.subset_seed,train.seed=1,2"
     variants: dict[str, Variant] = field(default_factory=dict)  # methods of a study; sweep="variant=A,B" runs only these
 

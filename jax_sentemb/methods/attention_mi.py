@@ -48,18 +48,20 @@ class AttentionMI:
     * padding_queries: True adds the rows of [PAD] queries to the pool (code). Default False (paper): padding changes nothing.
     """
 
-    weight: float = setting(2.5e-3, least=0)  # of the AMI loss; the paper's for all of Wikipedia
-    samples: int = setting(150, least=2, most=MOST_SAMPLES)  # positions of a slice that are compared
-    layers: tuple[int, ...] = setting((), least=1)  # numbers from 1; (): those of depth
+    weight: float = setting(2.5e-3, least=0)  # weight of the AMI loss; the default is the paper's for Wikipedia
+    samples: int = setting(150, least=2, most=MOST_SAMPLES)  # number of positions of a slice that are compared
+    layers: tuple[int, ...] = setting((), least=1)  # layers to compare, counted from 1; empty: those of depth
     # Layers to compare: those before the last, the last four, or the upper half.
     depth: str = setting("code", choices=("code", "paper", "upper"))
     # The maps of a slice: of layers l and l + n/2, or of heads 2h and 2h + 1.
     pairing: str = setting("layers", choices=("layers", "heads"))
     post_dropout: bool = True  # leave out entries that attention dropout removed in either view
-    density: bool = True  # weight times the squared share of valid entries, as the code
-    sampling: str = setting("stratified", choices=("stratified", "gumbel", "replacement"))  # gumbel is the code's, and slower
-    discard_short: bool = False  # drop slices with fewer entries than samples, as the code
-    padding_queries: bool = False  # rows of [PAD] queries count, as in the code
+    density: bool = True  # multiply the weight by the squared share of valid entries, as in the code
+    sampling: str = setting(
+        "stratified", choices=("stratified", "gumbel", "replacement")
+    )  # how entries are drawn; gumbel is the code's, and slower
+    discard_short: bool = False  # drop slices with fewer entries than samples, as in the code
+    padding_queries: bool = False  # include the rows of [PAD] queries, as in the code
 
     def check(self, num_layers: int, num_heads: int) -> None:
         """Raise ConfigError if a setting is invalid, or does not fit the encoder's numbers of layers and heads."""

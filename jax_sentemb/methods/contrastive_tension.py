@@ -34,13 +34,13 @@ class ContrastiveTension(EmbeddingMethod):
     as "encoder". `params` are {"encoder" (the second), "first", "logit_scale" (in_batch only)}.
     """
 
-    form: str = setting("pairs", choices=("pairs", "in_batch"))  # pairs is the paper's, in_batch that of sentence-transformers
-    group: int = setting(8, least=2)  # pairs of which one is positive, for form=pairs
-    scale: float = setting(20.0, above=0)  # at the start, of the dot products of form=in_batch
-    pooling: str = setting("mean", choices=POOLINGS)  # of the embedding
-    dropout: bool = False  # while training; the published code has none
-    ami: AttentionMI | None = None  # attention mutual information of the two encoders; None: without
-    keep: str = setting("better", choices=("better", "second"))  # encoder that is exported; better: by eval.select
+    form: str = setting("pairs", choices=("pairs", "in_batch"))  # pairs: the paper; in_batch: sentence-transformers
+    group: int = setting(8, least=2)  # size of a group with one positive pair, for form=pairs
+    scale: float = setting(20.0, above=0)  # initial factor of the dot products, for form=in_batch
+    pooling: str = setting("mean", choices=POOLINGS)  # how token states become an embedding
+    dropout: bool = False  # use dropout in training; the published code does not
+    ami: AttentionMI | None = None  # attention mutual information of the two encoders; None: not used
+    keep: str = setting("better", choices=("better", "second"))  # the encoder to export; better: by eval.select
     encoder_parts: ClassVar[tuple[str, ...]] = ("encoder", "first")
 
     @property

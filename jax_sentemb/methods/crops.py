@@ -27,13 +27,13 @@ class Crops(EmbeddingMethod):
     The state's `params` are {"encoder"}.
     """
 
-    sentences: int = setting(2, least=1)  # of a pack
+    sentences: int = setting(2, least=1)  # sentences of a pack
     # How many sentences later the second pack begins: below `sentences` the packs overlap, at `sentences` they are neighbours.
     shift: int = setting(1, least=1)
-    # "blocks": a sentence a line, and a blank line ends a document. "lines": a document a line, or a record.
+    # "blocks": a line is a sentence, and a blank line ends a document. "lines": a line or record is a document.
     documents: str = setting("blocks", choices=("blocks", "lines"))
-    temperature: float = setting(0.05, above=0)  # the cosines are divided by it (paper: 0.05)
-    pooling: str = setting("mean", choices=POOLINGS)  # of the embedding
+    temperature: float = setting(0.05, above=0)  # divides the cosines (paper: 0.05)
+    pooling: str = setting("mean", choices=POOLINGS)  # how token states become an embedding
     embeddings: ClassVar[tuple[str, ...]] = ("first", "second")
 
     def examples(self, corpus: Corpus, seed: int) -> Examples:

@@ -38,10 +38,10 @@ class CrossEncoder(Method):
     sequence classifier of transformers, and a run can start from it with a new classifier.
     """
 
-    task: str = setting("scores", choices=("scores", "classes"))  # what the labels are
-    classes: tuple[str, ...] = ("entailment", "neutral", "contradiction")  # labels of task=classes; the first one stands for alike
+    task: str = setting("scores", choices=("scores", "classes"))  # whether pairs have scores or classes
+    classes: tuple[str, ...] = ("entailment", "neutral", "contradiction")  # labels of task=classes; the first means similar
     top_score: float = setting(5.0, above=0)  # the largest gold score (STS-B: 5)
-    pooling: str = "cls"  # of the encoder; the score is read from [CLS]
+    pooling: str = "cls"  # pooling of the encoder; the score is read from [CLS]
     is_cross_encoder = True  # `embed` takes rows of joined pairs and returns their scores
 
     def check(self, encoder: TokenEncoder, batch_size: int) -> None:

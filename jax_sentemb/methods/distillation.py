@@ -45,20 +45,20 @@ class Distillation(EmbeddingMethod):
     with its order by t(x). The state's `params` are {"encoder", "dense" (W; without it if only `rank` has a weight)}.
     """
 
-    # A model, a directory of `jax-sentemb encode` for the same text, or several of them, comma separated.
+    # A model, or a directory that `jax-sentemb encode` wrote for the same text; several are comma separated.
     teacher: str = "all-MiniLM-L6-v2"
-    teacher_precision: str = setting("float32", choices=("float32", "bfloat16"))  # of the teacher's matrix products
+    teacher_precision: str = setting("float32", choices=("float32", "bfloat16"))  # precision of the teacher's matrix products
     cosine: float = setting(1.0, least=0)  # weight of the cosine regression
     congen: float = setting(0.0, least=0)  # weight of the similarities to the queue (ConGen)
     rank: float = setting(0.0, least=0)  # weight of the order of the batch (ListNet)
     queue_size: int = setting(16384, least=1)  # teacher vectors in the queue of `congen`
-    teacher_temperature: float = setting(0.05, above=0)  # of the teacher's similarities in `congen`
-    student_temperature: float = setting(0.07, above=0)  # of the student's similarities in `congen`
-    rank_temperature: float = setting(0.05, above=0)  # of both similarities in `rank`
+    teacher_temperature: float = setting(0.05, above=0)  # divides the teacher's cosines in `congen`
+    student_temperature: float = setting(0.07, above=0)  # divides the student's cosines in `congen`
+    rank_temperature: float = setting(0.05, above=0)  # divides the cosines in `rank`
     # The exported vectors: "teacher" (W s, comparable with the teacher's vectors) or "student" (s, as wide as the encoder). In a
     # long training W removes a direction that all s share, so s alone becomes worse while W s becomes better.
     output: str = setting("teacher", choices=("student", "teacher"))
-    pooling: str = setting("mean", choices=POOLINGS)  # of the embedding
+    pooling: str = setting("mean", choices=POOLINGS)  # how token states become an embedding
     embeddings: ClassVar[tuple[str, ...]] = ("student",)  # the queue holds vectors of the teacher
 
     @property

@@ -32,9 +32,11 @@ class ISBERT(EmbeddingMethod):
     Each sentence is encoded once, with dropout. `params` are {"encoder", "cnn"}.
     """
 
-    # Between the token states and the mean; other methods may have none.
+    # The convolution between the token states and the mean.
     convolution: Convolution = field(default_factory=Convolution)  # pyright: ignore[reportIncompatibleVariableOverride]
-    normalization: str = setting("pairs", choices=("pairs", "sentences"))  # of the loss; pairs: the code; sentences: Eq. 3
+    normalization: str = setting(
+        "pairs", choices=("pairs", "sentences")
+    )  # normalization of the loss; pairs: the code; sentences: Eq. 3
     pooling: str = setting("mean", choices=("mean",))  # the method is defined for the mean
 
     def check(self, encoder: TokenEncoder, batch_size: int) -> None:

@@ -35,7 +35,7 @@ class LanguageModel(Method):
     """
 
     hidden: int = setting(4096, least=1)  # width of the LSTM
-    candidates: int = setting(8192, least=0)  # words against the right one, drawn for each batch; 0: all words
+    candidates: int = setting(8192, least=0)  # words that the right one is compared with, drawn for each batch; 0: all
     pooling: str = setting("last", choices=("last",))  # the last state
 
     @property

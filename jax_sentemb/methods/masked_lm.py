@@ -109,8 +109,8 @@ class MaskedLM(EmbeddingMethod):
     head. `mlm_probability` is the share of a row's tokens that is predicted: 0.15 in BERT, 0.4 in Wettig et al. 2023.
     """
 
-    mlm_probability: float = setting(0.15, above=0, below=1)  # share of a row's tokens that is predicted
-    pooling: str = setting("mean", choices=POOLINGS)  # of the embedding
+    mlm_probability: float = setting(0.15, above=0, below=1)  # share of the tokens of a row to predict
+    pooling: str = setting("mean", choices=POOLINGS)  # how token states become an embedding
     reads_packed = True
     trains_sentences = False
 

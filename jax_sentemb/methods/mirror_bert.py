@@ -30,10 +30,10 @@ class MirrorBERT(EmbeddingMethod):
     Drophead is not implemented. `params` are {"encoder"}.
     """
 
-    temperature: float = setting(0.04, above=0)  # the cosines are divided by it (paper: 0.04)
-    pooling: str = setting("cls", choices=POOLINGS)  # of the embedding
+    temperature: float = setting(0.04, above=0)  # divides the cosines (paper: 0.04)
+    pooling: str = setting("cls", choices=POOLINGS)  # how token states become an embedding
     span: int = setting(5, least=0)  # characters of the second view that become one [MASK]; 0: none
-    ami: AttentionMI | None = None  # attention mutual information, with span=0; None: without
+    ami: AttentionMI | None = None  # attention mutual information, with span=0; None: not used
     embeddings: ClassVar[tuple[str, ...]] = ("first", "second")
 
     def check(self, encoder: TokenEncoder, batch_size: int) -> None:

@@ -63,18 +63,20 @@ class MultiView(Method):
     A batch is consecutive sentences. `params`: "f", "g", "f2", "g2", "U", "log_temperature" as needed, and the word vectors.
     """
 
-    form: str = setting("discriminative", choices=("discriminative", "generative", "both"))  # the objective
+    form: str = setting(
+        "discriminative", choices=("discriminative", "generative", "both")
+    )  # what is learned: similar views, the next words, or both
     views: str = setting("fg", choices=VIEWS)  # fg, or an ablation: f, g, ff, gg
     hidden: int = setting(1024, least=1)  # width of the GRU in each direction
-    context: int = setting(3, least=1)  # sentences at most so far apart belong together
-    negatives: int = setting(5, least=1)  # words drawn against each word, for the generative loss
-    beta: float = setting(0.01, least=0, below=1)  # step of the pull of U towards orthonormal rows
-    invertible: bool = True  # U is kept near orthonormal rows, and g is its transpose
-    temperature: float = setting(1.0, above=0)  # of the discriminative score at the start; trained
-    remove_component: bool = True  # the first direction of each view of a batch is taken out
-    iterations: int = setting(5, least=1)  # of the power iteration that finds this direction
-    ensemble: str = "average"  # of the views: average, concatenation, or one view
-    pooling: str = "mean"  # over time, of each view: mean, max, min, last, or several joined by +
+    context: int = setting(3, least=1)  # largest distance of neighbouring sentences
+    negatives: int = setting(5, least=1)  # random words that each word is compared with, in the generative loss
+    beta: float = setting(0.01, least=0, below=1)  # size of the step towards orthonormal rows of U
+    invertible: bool = True  # keep the rows of U nearly orthonormal, and use its transpose as g
+    temperature: float = setting(1.0, above=0)  # initial temperature of the discriminative score, which is trained
+    remove_component: bool = True  # remove the first direction of each view of a batch
+    iterations: int = setting(5, least=1)  # steps of the power iteration that finds this direction
+    ensemble: str = "average"  # how views are joined: average, concatenation, or the name of one view
+    pooling: str = "mean"  # pooling of each view over time: mean, max, min, last, or several joined by +
 
     @property
     def embedding_params(self) -> tuple[str, ...]:

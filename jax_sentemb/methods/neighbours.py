@@ -24,8 +24,8 @@ class Neighbours(EmbeddingMethod):
     sentence. Here they are two consecutive sentences, and there is no masked-language-model loss. `params` are {"encoder"}.
     """
 
-    temperature: float = setting(0.05, above=0)  # the cosines are divided by it (DeCLUTR: 0.05)
-    pooling: str = setting("mean", choices=POOLINGS)  # of the embedding
+    temperature: float = setting(0.05, above=0)  # divides the cosines (DeCLUTR: 0.05)
+    pooling: str = setting("mean", choices=POOLINGS)  # how token states become an embedding
     embeddings: ClassVar[tuple[str, ...]] = ("first", "second")
 
     def examples(self, corpus: Corpus, seed: int) -> Examples:

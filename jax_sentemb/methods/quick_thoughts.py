@@ -39,7 +39,7 @@ class QuickThoughts(Method):
     """
 
     hidden: int = setting(600, least=1)  # width of the GRU in each direction
-    context: int = setting(1, least=1)  # sentences at most so far apart belong together
+    context: int = setting(1, least=1)  # largest distance of neighbouring sentences
     itself: str = setting("zero", choices=("zero", "excluded"))  # score of a sentence with itself; zero: the code
     pooling: str = setting("last", choices=("last",))  # the last states
 

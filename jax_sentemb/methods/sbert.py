@@ -29,11 +29,11 @@ class SBERT(EmbeddingMethod):
     is then its `ft`, or its `ssl+ft` if the weights come from an IS-BERT. `params` are {"encoder", "cnn", "classifier"}.
     """
 
-    task: str = setting("scores", choices=("scores", "classes"))  # what the labels are
+    task: str = setting("scores", choices=("scores", "classes"))  # whether pairs have scores or classes
     classes: tuple[str, ...] = ("contradiction", "entailment", "neutral")  # labels of task=classes
     top_score: float = setting(5.0, above=0)  # the largest gold score (STS-B: 5)
-    pooling: str = setting("mean", choices=POOLINGS)  # of the embedding
-    convolution: Convolution | None = None  # IS-BERT's, between encoder and pooling; None: without
+    pooling: str = setting("mean", choices=POOLINGS)  # how token states become an embedding
+    convolution: Convolution | None = None  # IS-BERT's, between encoder and pooling; None: not used
 
     def check(self, encoder: TokenEncoder, batch_size: int) -> None:
         """Raise ConfigError if a setting is out of range."""

@@ -36,12 +36,14 @@ class SCT(EmbeddingMethod):
     queue has the references of the first view, then as many of the second.
     """
 
-    queue_size: int = setting(131072, least=1)  # earlier references of each view
-    reference_temperature: float = setting(0.01, above=0)  # of the similarities of the references
-    temperature: float = setting(0.03, above=0)  # of the similarities of the predictions
-    predictor: str = setting("average", choices=("average", "chain"))  # of the three MLPs: their mean, or one after the other
+    queue_size: int = setting(131072, least=1)  # number of earlier references of each view
+    reference_temperature: float = setting(0.01, above=0)  # divides the cosines of the references
+    temperature: float = setting(0.03, above=0)  # divides the cosines of the predictions
+    predictor: str = setting(
+        "average", choices=("average", "chain")
+    )  # how three MLPs are combined: averaged, or one after the other
     repetition: float = setting(0.0, least=0, most=1)  # largest share of repeated tokens of the second view; 0: none
-    pooling: str = setting("mean", choices=POOLINGS)  # of the embedding
+    pooling: str = setting("mean", choices=POOLINGS)  # how token states become an embedding
     embeddings: ClassVar[tuple[str, ...]] = ("first", "second")
     queues_embeddings: ClassVar[bool] = True
 

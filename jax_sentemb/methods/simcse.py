@@ -40,9 +40,9 @@ class Momentum:
     not say).
     """
 
-    queue_size: int = setting(384, least=1)  # embeddings in the queue of negatives
-    decay: float = setting(0.995, least=0, below=1)  # of the moving average of the encoder's weights
-    # Hidden states and attention (the paper does not say which; ESimCSE's code uses none).
+    queue_size: int = setting(384, least=1)  # number of embeddings in the queue of negatives
+    decay: float = setting(0.995, least=0, below=1)  # decay of the moving average of the encoder's weights
+    # Dropout of hidden states and attention (the paper does not say which; ESimCSE's code uses none).
     dropout: float = setting(0.3, least=0, below=1)
 
 
@@ -65,19 +65,19 @@ class SimCSE(EmbeddingMethod):
     tell whose view it is. The state's `params` are {"encoder", "head", "token_head" (only with mlm_weight)}.
     """
 
-    temperature: float = setting(0.05, above=0)  # the cosines are divided by it (papers: 0.05)
-    pooling: str = setting("cls", choices=POOLINGS)  # of the embedding
-    head: bool = True  # an MLP on the embedding while training
-    negatives: bool = True  # False: attraction only (miCSE, Table 4)
+    temperature: float = setting(0.05, above=0)  # divides the cosines (papers: 0.05)
+    pooling: str = setting("cls", choices=POOLINGS)  # how token states become an embedding
+    head: bool = True  # use an MLP on the embedding in training
+    negatives: bool = True  # use negatives; False: the positive pair alone (miCSE, Table 4)
     # Largest share of repeated tokens of the second view (ESimCSE: 0.32); 0: none.
     repetition: float = setting(0.0, least=0, most=1)
     # Weight of the divergence of the similarity lists of the two views (RankCSE: 1); 0: none.
     rank_consistency: float = setting(0.0, least=0)
-    rank_temperature: float = setting(0.05, above=0)  # of those lists
-    mlm_weight: float = setting(0.0, least=0)  # of a masked-language-model loss, in a third forward pass; 0: none
-    mlm_probability: float = setting(0.15, above=0, below=1)  # share of the tokens that loss predicts
-    ami: AttentionMI | None = None  # attention mutual information; None: without
-    momentum: Momentum | None = None  # momentum encoder with a queue of negatives; None: without
+    rank_temperature: float = setting(0.05, above=0)  # divides the cosines in these lists
+    mlm_weight: float = setting(0.0, least=0)  # weight of a masked-language-model loss; 0: none
+    mlm_probability: float = setting(0.15, above=0, below=1)  # share of the tokens that this loss predicts
+    ami: AttentionMI | None = None  # attention mutual information; None: not used
+    momentum: Momentum | None = None  # momentum encoder with a queue of negatives; None: not used
     queues_embeddings: ClassVar[bool] = True  # `embeddings` is empty if it holds vectors after a head
 
     @property

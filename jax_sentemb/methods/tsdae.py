@@ -47,8 +47,8 @@ class TSDAE(EmbeddingMethod):
     `params` are {"encoder", "cross_attention", "decoder_head"}; the encoder alone is exported.
     """
 
-    deletion: float = setting(0.6, above=0, below=1)  # probability of each token between [CLS] and [SEP] to be deleted
-    pooling: str = setting("cls", choices=POOLINGS)  # of the embedding
+    deletion: float = setting(0.6, above=0, below=1)  # probability that a token between [CLS] and [SEP] is deleted
+    pooling: str = setting("cls", choices=POOLINGS)  # how token states become an embedding
 
     def check(self, encoder: TokenEncoder, batch_size: int) -> None:
         """Raise ConfigError if a setting is out of range, or the layers of the encoder cannot decode."""

@@ -22,10 +22,10 @@ class Convolution:
       of its batch. Default False: masked positions are zero before the convolution, and padding changes nothing.
     """
 
-    windows: tuple[int, ...] = setting((1, 3, 5), least=1)  # tokens that a filter sees, a set of filters for each
-    filters: int = setting(256, least=1)  # filters of each window
-    relu: bool = False  # after the convolution, as Eq. 1; the published code has none
-    reference: bool = False  # the states at [PAD] are convolved too, as in the published code
+    windows: tuple[int, ...] = setting((1, 3, 5), least=1)  # widths of the filters in tokens
+    filters: int = setting(256, least=1)  # number of filters of each width
+    relu: bool = False  # apply a ReLU, as in Eq. 1; the published code does not
+    reference: bool = False  # also convolve the states at [PAD], as in the published code
 
     @property
     def width(self) -> int:
