@@ -60,7 +60,7 @@ def test_help_of_a_recipe_in_any_form(tmp_path, capsys):
 def test_help_has_all_lines_above_a_setting():
     assert field_comments(Data)["files"].startswith("Paths and globs, comma separated; or hf:NAME")
     assert field_comments(Data)["files"].endswith("reads only the files of its own number")
-    assert field_comments(Data)["column"].startswith("of .jsonl")
+    assert field_comments(Data)["column"].startswith("the field with the text")
 
 
 @pytest.mark.parametrize("name", names())
