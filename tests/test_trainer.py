@@ -224,7 +224,7 @@ def test_a_run_with_a_rate_that_does_not_depend_on_its_length_goes_on_to_more_st
         assert running.run(with_schedule("constant", max_steps=steps), tmp_path / "longer") == 0
     assert running.run(with_schedule("constant", max_steps=9), tmp_path / "at once") == 0
     assert result(tmp_path / "longer")[:3] == result(tmp_path / "at once")[:3]
-    with pytest.raises(ModelFileError, match="already at step 9, this run has 8 steps"):
+    with pytest.raises(ModelFileError, match="already at step 9, but this run has 8 steps"):
         running.run(with_schedule("constant", max_steps=8), tmp_path / "longer")
     with pytest.raises(ModelFileError, match=r"lr_scheduler_type='constant', not with optimizer\.lr_scheduler_type='linear'"):
         running.run(tiny(max_steps=9), tmp_path / "longer")
