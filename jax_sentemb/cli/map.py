@@ -87,7 +87,8 @@ def _model_names(models: Sequence[str]) -> list[str]:
     names = [path.name for path in paths]
     if len(set(names)) == len(names):
         return names
-    return [str(Path(*path.parts[-number - 1 :])) for number in (_shared_end(*paths),) for path in paths]
+    shared = _shared_end(*paths)
+    return [str(Path(*path.parts[-shared - 1 :])) for path in paths]
 
 
 def _shared_end(first: Path, second: Path) -> int:

@@ -110,7 +110,7 @@ def select_columns(
 
 def check_header(header: Sequence[str], where: str) -> None:
     """Raise DataError if two columns have the same name. Several columns may have no name, since nothing can refer to them."""
-    if duplicate := first_repeated([name for name in header if name]):
+    if duplicate := first_repeated(filter(None, header)):
         raise DataError(f"{where}: two columns are named {duplicate[:100]!r}; rename one")
 
 
@@ -121,9 +121,14 @@ def check_width(row: Sequence[str], header: Sequence[str], where: str) -> None:
         raise DataError(f"{where} has {len(row)} fields, the header has {len(header)}; {remedy}")
 
 
-def first_repeated(names: list[str]) -> str:
+def first_repeated(names: Iterable[str]) -> str:
     """Return the first name that occurs a second time, "" if all names differ."""
-    return next((name for index, name in enumerate(names) if name in names[:index]), "") if len(set(names)) < len(names) else ""
+    known: set[str] = set()
+    for name in names:
+        if name in known:
+            return name
+        known.add(name)
+    return ""
 
 
 def finite(text: str) -> float | None:

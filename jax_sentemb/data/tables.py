@@ -109,7 +109,7 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return the object of a JSON text; raise ValueError if a key occurs twice."""
     row = dict(pairs)
     if len(row) < len(pairs):
-        raise ValueError(f"key {delimited.first_repeated([key for key, _ in pairs])!r} occurs twice in an object")
+        raise ValueError(f"key {delimited.first_repeated(key for key, _ in pairs)!r} occurs twice in an object")
     return row
 
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jax_sentemb.data.corpus_files import open_text
-from jax_sentemb.data.delimited import decode_file, finite, numbered_lines
+from jax_sentemb.data.delimited import decode_file, finite, first_repeated, numbered_lines
 from jax_sentemb.data.records import Records
 from jax_sentemb.errors import DataError, Setting
 from jax_sentemb.evaluation.rankings import Judgements
@@ -125,7 +125,7 @@ def _ids(records: Records, file: Path) -> list[str]:
             raise DataError(f"{file}: record {row} has no _id; give each record an id")
         ids.append(_id_text(identity, f"{file}: record {row}"))
     if len(set(ids)) < len(ids):
-        repeated = _first_repeated(ids)
+        repeated = first_repeated(ids)
         raise DataError(f"{file}: _id {repeated[:40]!r} occurs twice; give each record an id of its own")
     return ids
 
@@ -137,11 +137,6 @@ def _id_text(identity: Any, where: str) -> str:
     if isinstance(identity, bool) or not isinstance(identity, str | int | float):
         raise DataError(f"{where}: _id is {type(identity).__name__}, not text or a number; give each record such an id")
     return str(identity).strip()
-
-
-def _first_repeated(ids: Sequence[str]) -> str:
-    known: set[str] = set()
-    return next(identity for identity in ids if identity in known or known.add(identity))
 
 
 def _queries(records: Records, file: Path, grades: Grades) -> tuple[list[str], list[str], list[str]]:
