@@ -29,7 +29,7 @@ def test_averages_are_those_of_the_papers():
     assert averaged["sts"] == list(SEVEN)
     assert averaged["transfer"] == ["MR", "CR", "SUBJ", "MPQA", "SST2", "TREC", "MRPC"]
     assert len(averaged["probing"]) == 10
-    assert DEVELOPMENT == ("STSBenchmark-dev", "STSBenchmark-dev-disjoint", "SICKRelatedness-trial")
+    assert {"STSBenchmark-dev", "STSBenchmark-dev-disjoint", "SICKRelatedness-trial"} <= set(DEVELOPMENT)
 
 
 def test_headings_are_short():

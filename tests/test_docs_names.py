@@ -126,6 +126,11 @@ def test_every_page_is_in_the_navigation():
     assert listed == {page.relative_to(ROOT / "docs").as_posix() for page in [*PAGES[1:], GENERATED, *notebooks]}
 
 
+def test_every_recipe_is_in_the_list_of_recipes():
+    text = (ROOT / "docs/recipes.md").read_text(encoding="utf-8")
+    assert [path.name for path in sorted(ROOT.glob("configs/*.py")) if f"(../configs/{path.name})" not in text] == []
+
+
 def test_the_readme_is_short():
     """Words outside code blocks, tables, pictures and addresses, split at white space."""
     text = re.sub(r"^```.*?^```$", "", PAGES[0].read_text(encoding="utf-8"), flags=re.M | re.S)
