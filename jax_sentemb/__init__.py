@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from jax_sentemb.evaluation.senteval_toolkit import senteval_batcher
     from jax_sentemb.inference.encoder import SentenceEncoder
     from jax_sentemb.parallel import use_compilation_cache
+    from jax_sentemb.retrieval.deduplication import deduplicate
     from jax_sentemb.retrieval.kmeans import kmeans
     from jax_sentemb.retrieval.search import community_detection, mine_pairs, search
     from jax_sentemb.retrieval.vector_store import Vectors
@@ -34,6 +35,7 @@ __all__ = [
     "Vectors",
     "__version__",
     "community_detection",
+    "deduplicate",
     "kmeans",
     "mine_pairs",
     "score",
@@ -47,6 +49,7 @@ _LAZY = {  # name -> module and name there, imported at the first use, so that t
     "SentenceEncoder": ("jax_sentemb.inference.encoder", "SentenceEncoder"),
     "Vectors": ("jax_sentemb.retrieval.vector_store", "Vectors"),
     "community_detection": ("jax_sentemb.retrieval.search", "community_detection"),
+    "deduplicate": ("jax_sentemb.retrieval.deduplication", "deduplicate"),
     "kmeans": ("jax_sentemb.retrieval.kmeans", "kmeans"),
     "mine_pairs": ("jax_sentemb.retrieval.search", "mine_pairs"),
     "score": ("jax_sentemb.evaluation.score", "score"),

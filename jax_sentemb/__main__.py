@@ -23,6 +23,7 @@ COMMANDS = {
     "search": ("jax_sentemb.cli.search", "find the sentences of a corpus that are most similar to queries"),
     "mine": ("jax_sentemb.cli.mine", "find the most similar pairs of a corpus"),
     "cluster": ("jax_sentemb.cli.cluster", "group the similar sentences of a corpus"),
+    "dedup": ("jax_sentemb.cli.dedup", "write a corpus without exact and near duplicates"),
     "map": ("jax_sentemb.cli.map", "draw a map of a corpus under one model or two, as a page"),
     "report": ("jax_sentemb.cli.report", "write report.html from the files of a work directory"),
     "plots": ("jax_sentemb.cli.plots", "draw pictures of a run or of a low-shot study"),

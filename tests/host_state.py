@@ -95,6 +95,7 @@ def calls(folder):
         jax_sentemb.mine_pairs(vectors)
         jax_sentemb.kmeans(vectors, 3)
         jax_sentemb.community_detection(vectors, 0.5, 2)
+        jax_sentemb.deduplicate(vectors, texts=lines)
 
     def train():
         import jax_sentemb
@@ -116,7 +117,7 @@ def calls(folder):
     return {
         "SentenceEncoder": encoder,
         "encode": encode,
-        "search, mine_pairs, kmeans, community_detection": find,
+        "search, mine_pairs, kmeans, community_detection, deduplicate": find,
         "evaluate": lambda: kept["encoder"].evaluate(str(folder / "pairs.tsv")),
         "train": train,
         "SentenceEncoder of a run": lambda: __import__("jax_sentemb").SentenceEncoder(folder / "run").encode("a man"),

@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from jax_sentemb import kmeans, mine_pairs, search
+from jax_sentemb import deduplicate, kmeans, mine_pairs, search
 from jax_sentemb.checks import array, choice, finite_number, flag, limits_of, row_numbers, text, whole_number
 from jax_sentemb.errors import ConfigError
 
@@ -90,7 +90,12 @@ def test_row_numbers_outside_of_the_rows_are_refused(rows):
 def test_the_order_of_bytes_has_no_influence(dtype):
     rows = np.random.default_rng(0).integers(-9, 9, (12, 8)).astype(dtype)
     assert array("vectors", rows).dtype.isnative
-    for result in (lambda rows: kmeans(rows, 3), lambda rows: search(rows[:2], rows), mine_pairs):
+    for result in (
+        lambda rows: kmeans(rows, 3),
+        lambda rows: search(rows[:2], rows),
+        mine_pairs,
+        lambda rows: deduplicate(rows)[:4],
+    ):
         for one, other in zip(result(rows), result(rows.astype(np.float32)), strict=True):
             np.testing.assert_allclose(one, other, atol=1e-6)
 
@@ -107,6 +112,7 @@ threshold=nan: mine_pairs(ROWS, None, np.nan)
 threshold='0.5': mine_pairs(ROWS, None, "0.5")
 threshold=nan: community_detection(ROWS, np.nan)
 min_community_size=1.0: community_detection(ROWS, 0.5, 1.0)
+threshold=nan: deduplicate(ROWS, np.nan)
 k=2.0: kmeans(ROWS, 2.0)
 seed=-1: kmeans(ROWS, 2, -1)
 seed=2147483648: kmeans(ROWS, 2, 1 << 31)

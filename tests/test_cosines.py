@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from jax_sentemb import community_detection, kmeans, mine_pairs, search
+from jax_sentemb import community_detection, deduplicate, kmeans, mine_pairs, search
 from jax_sentemb.cosines import rounded, unit_length, with_usual_lengths
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.evaluation import diagnostics, sts
@@ -24,6 +24,8 @@ def test_equal_rows_reach_a_threshold_of_1(width):
     assert sorted(zip(pairs.first.tolist(), pairs.second.tolist(), strict=True)) == [(row, row + 200) for row in range(200)]
     assert (pairs.scores == 1).all()
     assert sorted(map(sorted, community_detection(both, 1.0, 2))) == [[row, row + 200] for row in range(200)]
+    unique = deduplicate(both, 1.0)
+    assert (unique.kept.tolist(), unique.kept_for.tolist()) == ([*range(200)], [*range(200)])
     for queries in (rows, rows[:3]):  # many queries, and few that NumPy compares
         found = search(queries, both, 2)
         assert (found.scores == 1).all()
@@ -59,6 +61,7 @@ def test_the_length_of_a_row_does_not_change_its_cosines(scale, dtype):
         np.testing.assert_allclose(found, expected, atol=tolerance)
     assert mine_pairs(rows, None, 1.0).scores.tolist() == [1, 1]
     assert community_detection(rows, 1.0, 2) == [[0, 1], [2, 3]]
+    assert deduplicate(rows, 1.0).kept.tolist() == [0, 2]
     labels = kmeans(rows, 2).labels
     assert labels[0] == labels[1] != labels[2] == labels[3]
     np.testing.assert_allclose(diagnostics.alignment(rows[:1], rows[1:2]), 0, atol=1e-6)

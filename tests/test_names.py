@@ -6,6 +6,7 @@ TESTS = Path(__file__).parent
 PACKAGE = TESTS.parent / "jax_sentemb"
 # Modules that are one subject for their tests, such as the parts of a report or the baselines on word vectors.
 TESTED_IN = {
+    "test_dedup.py": "data/record_copies",
     "test_batches.py": "data/epoch_order",
     "test_bad_input.py": "cli/program cli/cut_files config",
     "test_changeable_settings.py": "formats/encode_settings inference/similarity",

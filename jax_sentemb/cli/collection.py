@@ -1,4 +1,4 @@
-"""Read the input of search, mine and cluster: a text file that is encoded first, or vectors on disk, with or without their text."""
+"""Read the input of search, mine, cluster and dedup: text, which is encoded first, or vectors on disk, with or without text."""
 
 import argparse
 import functools
@@ -72,14 +72,19 @@ def parser_of(command: str, description: str, epilog: str) -> Parser:
         description=description,
         epilog=f"{epilog}\n{EXIT_CODES}",
     )
+    add_corpus_options(parser)
+    parser.add_argument("--json", action="store_true", help="print JSON lines instead of columns separated by tabs")
+    return parser
+
+
+def add_corpus_options(parser: Parser) -> None:
+    """Add the options about the corpus and about the model that encodes it."""
     parser.add_argument(
         "--corpus", required=True, help="a text file, which is encoded, or the output of `encode`: a directory or .npy file"
     )
     parser.add_argument("--no-verify", action="store_true", help="do not compare the vectors with their SHA-256 first")
     parser.add_argument("--corpus-text", help="the text file that the vectors were made from, to print its lines")
     add_model_options(parser, required=False)
-    parser.add_argument("--json", action="store_true", help="print JSON lines instead of columns separated by tabs")
-    return parser
 
 
 class Opener:
@@ -98,7 +103,7 @@ class Opener:
     def corpus(self, check_sources: CheckSources | None = None) -> Collection:
         """Return --corpus with --corpus-text. `check_sources` is called with its sources before text is encoded."""
         options = self.options
-        if not _is_vectors(options.corpus):
+        if not is_vectors(options.corpus):
             if options.corpus_text:
                 raise ConfigError(
                     f"--corpus-text {options.corpus_text}: --corpus {options.corpus} is text already; remove --corpus-text"
@@ -198,7 +203,8 @@ class Opener:
         return Collection(encode_texts(texts, encode).vectors, texts, sources)
 
 
-def _is_vectors(source: str) -> bool:
+def is_vectors(source: str) -> bool:
+    """Return whether a corpus is vectors on disk and not text."""
     path = user_path(source)
     return path.is_dir() or path.suffix == ".npy"
 

@@ -70,7 +70,7 @@ def detect_format(path: Path) -> tuple[str, Callable[..., Any]]:
     return file_format, COMPRESSED.get(packing, open)
 
 
-def _text_lines(path: Path, opener: Callable[..., Any], separators: Sequence[bytes]) -> Iterator[str]:
+def text_lines(path: Path, opener: Callable[..., Any], separators: Sequence[bytes]) -> Iterator[str]:
     """Yield lines of UTF-8 text with their line ends, without a byte order mark.
 
     `separators` stand between the values of a line.
@@ -93,7 +93,7 @@ def _text_lines(path: Path, opener: Callable[..., Any], separators: Sequence[byt
 def _json_rows(
     path: Path, opener: Callable[..., Any], columns: tuple[str, ...], remedy: Message, optional: tuple[str, ...]
 ) -> Rows:
-    for number, line in enumerate(_text_lines(path, opener, (b",", b"[", b"{")), 1):
+    for number, line in enumerate(text_lines(path, opener, (b",", b"[", b"{")), 1):
         if not line.strip():
             continue
         try:
@@ -118,7 +118,7 @@ def _csv_rows(
 ) -> Rows:
     # In a TSV, only tabs separate fields, and quotes are text.
     delimiter = "," if file_format == ".csv" else "\t"
-    lines = _text_lines(path, opener, [delimiter.encode()])
+    lines = text_lines(path, opener, [delimiter.encode()])
     rows = delimited.read_rows(path, lines, delimiter, quotes=file_format == ".csv")
     for number, fields in delimited.select_columns(path, rows, columns, remedy, optional):
         yield f"{path} line {number}", fields

@@ -1,6 +1,6 @@
 """Score how well the cosine of a model agrees with scored pairs, or separates pairs with the labels 0 and 1."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -93,19 +93,11 @@ def pair_cosines(
     vectors: VectorSource, first: Int[np.ndarray, " pairs"], second: Int[np.ndarray, " pairs"]
 ) -> Float[np.ndarray, " pairs"]:
     """Return the cosine of the rows `first` and `second` of vectors."""
-    take = _taker(vectors)
     parts = [
-        similarity(take(first[start : start + AT_ONCE]), take(second[start : start + AT_ONCE]))
+        similarity(rows_at(vectors, first[start : start + AT_ONCE]), rows_at(vectors, second[start : start + AT_ONCE]))
         for start in range(0, len(first), AT_ONCE)
     ]
     return np.concatenate(parts)
-
-
-def _taker(vectors: VectorSource) -> Callable[[np.ndarray], np.ndarray]:
-    """Return the function that reads rows by their numbers."""
-    if isinstance(vectors, np.ndarray):
-        return vectors.__getitem__
-    return getattr(vectors, "take", None) or (lambda rows: rows_at(vectors, rows))
 
 
 def read_pairs(setting: str, file: str, columns: str = COLUMNS) -> LabelledPairs:

@@ -171,7 +171,7 @@ def mine_pairs(vectors: VectorSource | list, top_k: int | None = 100, threshold:
     threshold = None if threshold is None else finite_number("threshold", threshold)
     pairs = SimilarPairs(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.float32))
     lowest = np.float32(-2 if threshold is None else unrounded(threshold, vectors.shape[1]))
-    for left, right, scores, best in _tiles(vectors):
+    for left, right, scores, best in tiles(vectors):
         best = np.asarray(best)
         check_finite(best)
         if top_k is not None:
@@ -215,7 +215,7 @@ def community_detection(vectors: VectorSource | list, threshold: float = 0.75, m
     threshold = unrounded(finite_number("threshold", threshold), vectors.shape[1])
     min_community_size = whole_number("min_community_size", min_community_size, 1)
     counts = np.ones(len(vectors), np.int64)  # each row is its own neighbour
-    for left, right, scores, best in _tiles(vectors):
+    for left, right, scores, best in tiles(vectors):
         check_finite(np.asarray(best))
         for start, neighbours in zip((left, right), _counts(scores, threshold), strict=True):
             part = counts[start : start + len(neighbours)]
@@ -275,7 +275,7 @@ def _largest(scores: Array, k: int) -> tuple[Array, Array]:
     return largest, jnp.take_along_axis(chosen, indices // GROUP, axis=1) * GROUP + indices % GROUP
 
 
-def _tiles(vectors: VectorSource) -> Iterator[tuple[int, int, Array, Array]]:
+def tiles(vectors: VectorSource) -> Iterator[tuple[int, int, Array, Array]]:
     """Yield blocks of scores that together contain each pair of different rows once. All other entries are -inf.
 
     A block is its first row, its first column, its scores, and the largest score of each row. The device computes the next block
@@ -292,6 +292,12 @@ def _tiles(vectors: VectorSource) -> Iterator[tuple[int, int, Array, Array]]:
             previous = tile
     if previous:
         yield previous
+
+
+def tile_count(vectors: VectorSource) -> int:
+    """Return the number of blocks that `tiles` yields."""
+    blocks_of_rows = -(-len(vectors) // block_size(TILE, len(vectors)))
+    return blocks_of_rows * (blocks_of_rows + 1) // 2
 
 
 class _Tail:

@@ -51,6 +51,10 @@ class WithEmptyRows:
     def __getitem__(self, rows: slice) -> Real[np.ndarray, "n width"]:
         return self._vectors[rows]
 
+    def take(self, rows: Int[np.ndarray, " n"]) -> Shaped[np.ndarray, "n width"]:
+        """Return the rows of these numbers, in this order."""
+        return rows_at(self._vectors, rows)
+
 
 class RowSubset:
     """Some rows of a source, as a source. The source may be stored as int8."""
@@ -73,7 +77,7 @@ class RowSubset:
 
     def take(self, rows: Int[np.ndarray, " n"]) -> Float[np.ndarray, "n width"]:
         """Return the rows of these numbers, in this order."""
-        return self._source.take(self.rows[rows])
+        return rows_at(self._source, self.rows[rows])
 
     @property
     def lengths(self) -> Float[np.ndarray, " rows"]:
@@ -149,8 +153,14 @@ def padded(rows: np.ndarray, count: int) -> np.ndarray:
     return np.concatenate([rows, np.zeros((count - len(rows), *rows.shape[1:]), rows.dtype)]) if len(rows) < count else rows
 
 
-def rows_at(vectors: VectorSource, numbers: Int[np.ndarray, " n"]) -> Shaped[np.ndarray, "n width"]:
-    """Return the rows with these numbers from vectors that can only be sliced."""
+def rows_at(vectors: Any, numbers: Int[np.ndarray, " n"]) -> Shaped[np.ndarray, "n width"]:
+    """Return the rows with these numbers, in this order."""
+    if isinstance(vectors, np.ndarray):
+        return vectors[numbers]
+    if hasattr(vectors, "take"):
+        return vectors.take(numbers)
+    if not len(numbers):
+        return array("vectors", vectors[:0])
     return np.concatenate([array("vectors", vectors[row : row + 1]) for row in numbers.tolist()])
 
 

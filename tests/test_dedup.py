@@ -1,0 +1,165 @@
+"""The command `jax-sentemb dedup`: copies of records in every format, what is dropped, and every mistake."""
+
+import codecs
+import csv
+import gzip
+import io
+import json
+import lzma
+
+import pytest
+
+from jax_sentemb import SentenceEncoder, Vectors, deduplicate
+from jax_sentemb.__main__ import main
+from jax_sentemb.cli.program import program
+from jax_sentemb.formats.sentence_transformers import write_export
+from jax_sentemb.retrieval.deduplication import CURVE
+from tests.tiny_models import tiny_model
+
+BASE = ["a man plays the guitar", "two dogs run", "the grass is tall", "a woman dances", "it rains in the town"]
+RECORDS = [BASE[0], BASE[1], BASE[0], "", BASE[2], "two  dogs run ", BASE[3], BASE[4]]
+KEPT = [0, 1, 4, 6, 7]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models") / "tiny"
+    write_export(folder, tiny_model(RECORDS, 60))
+    return folder
+
+
+def dedup(model, corpus, output, *options, threshold=1):
+    arguments = ["dedup", "--model", model, "--corpus", corpus, "--output", output, "--threshold", threshold, *options]
+    return program(main, ["jax-sentemb", *map(str, arguments)])
+
+
+def test_lines_are_copied_with_their_line_ends_and_what_is_dropped_is_listed(model, tmp_path, capsys):
+    corpus, output = tmp_path / "corpus.txt", tmp_path / "unique.txt"
+    corpus.write_bytes(codecs.BOM_UTF8 + "\r\n".join(RECORDS).encode())
+    assert dedup(model, corpus, output) == 0
+    lines = [RECORDS[row] + "\r\n" for row in KEPT[:-1]] + [RECORDS[KEPT[-1]] + "\n"]
+    assert output.read_bytes() == codecs.BOM_UTF8 + "".join(lines).encode()
+    printed = capsys.readouterr()
+    assert "5 of 8 records" in printed.out
+    assert "1 of 8 records have no text (rows 3)" in printed.err
+    dropped = list(csv.DictReader(io.StringIO((tmp_path / "unique.txt.dropped.csv").read_text("utf-8"))))
+    assert [(row["row"], row["reason"], row["kept_row"], row["kept_text"]) for row in dropped] == [
+        ("2", "exact", "0", BASE[0]), ("3", "empty", "", ""), ("5", "exact", "1", BASE[1]),
+    ]  # fmt: skip
+    facts = json.loads((tmp_path / "unique.txt.json").read_text("utf-8"))
+    assert [facts[name] for name in ("records", "empty", "exact", "near", "kept", "content")] == [8, 1, 2, 0, 5, "records"]
+    assert {point["threshold"] for point in facts["curve"]} == {*CURVE, 1.0}
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "corpus.txt",
+        "unique.txt",
+        "unique.txt.dropped.csv",
+        "unique.txt.json",
+    ]
+
+
+def test_rows_of_tables_stay_rows_with_their_header(model, tmp_path):
+    fields = [[str(row), text, 'a "quoted"\nnote, ' * (row % 2)] for row, text in enumerate(RECORDS)]
+    stream = io.StringIO()
+    csv.writer(stream, quoting=csv.QUOTE_NONNUMERIC).writerows([["_id", "text", "note"], *fields])
+    rows = stream.getvalue().split("\r\n")  # the notes contain line feeds only
+    corpus, output = tmp_path / "corpus.csv.gz", tmp_path / "unique.csv.xz"
+    corpus.write_bytes(gzip.compress("\r\n".join([rows[0], "", *rows[1:]]).encode()))
+    assert dedup(model, corpus, output) == 0
+    assert (
+        lzma.decompress(output.read_bytes()).decode() == "\r\n".join(rows[row] for row in [0, *(row + 1 for row in KEPT)]) + "\r\n"
+    )
+    dropped = list(csv.DictReader(io.StringIO((tmp_path / "unique.csv.xz.dropped.csv").read_text("utf-8"))))
+    assert [(row["_id"], row["kept_id"]) for row in dropped] == [("2", "0"), ("3", ""), ("5", "1")]
+
+
+def test_several_files_become_one(model, tmp_path, capsys):
+    for name, rows in {"a": RECORDS[:4], "b": RECORDS[4:]}.items():
+        (tmp_path / f"{name}.tsv").write_text("n\ttext\n" + "".join(f"7\t{text}\n" for text in rows), encoding="utf-8")
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps({"text": text}) + "\n\n" for text in rows), encoding="utf-8")
+    assert dedup(model, f"{tmp_path}/*.tsv", tmp_path / "unique.tsv.gz") == 0
+    assert gzip.decompress((tmp_path / "unique.tsv.gz").read_bytes()).decode().splitlines()[1:] == [
+        f"7\t{RECORDS[row]}" for row in KEPT
+    ]
+    assert dedup(model, f"{tmp_path}/a.jsonl,{tmp_path}/b.jsonl", tmp_path / "unique.jsonl") == 0
+    assert [json.loads(line)["text"] for line in (tmp_path / "unique.jsonl").read_text().splitlines()] == [
+        RECORDS[row] for row in KEPT
+    ]
+    assert dedup(model, f"{tmp_path}/a.tsv,{tmp_path}/b.jsonl", tmp_path / "unique.txt") == 0
+    assert (tmp_path / "unique.txt").read_text() == "".join(RECORDS[row] + "\n" for row in KEPT)
+    assert "5 of 8 texts" in capsys.readouterr().out
+    (tmp_path / "b.tsv").write_text("text\tn\nx y\t7\n")
+    assert dedup(model, f"{tmp_path}/a.tsv,{tmp_path}/b.tsv", tmp_path / "other.tsv") == 3
+    assert "other columns" in capsys.readouterr().err
+    assert not (tmp_path / "other.tsv").exists()
+
+
+def test_rows_of_parquet_files_keep_their_columns(model, tmp_path):
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    table = pyarrow.table({"text": [text or None for text in RECORDS], "n": list(range(8))})
+    parquet.write_table(table, tmp_path / "corpus.parquet")
+    assert dedup(model, tmp_path / "corpus.parquet", tmp_path / "unique.parquet") == 0
+    copied = parquet.read_table(tmp_path / "unique.parquet")
+    assert (copied.schema, copied["n"].to_pylist()) == (table.schema, KEPT)
+
+
+def test_vectors_give_the_same_as_their_text(model, tmp_path):
+    corpus = tmp_path / "corpus.txt"
+    corpus.write_text("".join(f"{text}\n" for text in RECORDS))
+    arguments = ["encode", "--model", model, "--input", corpus, "--output", tmp_path / "vectors"]
+    assert program(main, ["jax-sentemb", *map(str, arguments)]) == 0
+    assert dedup(model, corpus, tmp_path / "one.txt", threshold=0.9) == 0
+    arguments = ["dedup", "--corpus", tmp_path / "vectors", "--corpus-text", corpus, "--output", tmp_path / "two.txt"]
+    assert program(main, ["jax-sentemb", *map(str, arguments)]) == 0
+    for suffix in ("", ".dropped.csv"):
+        assert (tmp_path / f"one.txt{suffix}").read_bytes() == (tmp_path / f"two.txt{suffix}").read_bytes()
+    kept = deduplicate(Vectors(tmp_path / "vectors"), 0.9).kept
+    assert (tmp_path / "one.txt").read_text().splitlines() == [RECORDS[row] for row in kept.tolist()]
+
+
+def test_an_interrupted_command_continues_with_its_vectors(model, tmp_path, monkeypatch, capsys):
+    corpus, output = tmp_path / "corpus.txt", tmp_path / "unique.txt"
+    corpus.write_text("".join(f"{text}\n" for text in RECORDS))
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            "jax_sentemb.retrieval.deduplication.deduplicate", lambda *arguments: (_ for _ in ()).throw(KeyboardInterrupt)
+        )
+        assert dedup(model, corpus, output) == 130
+    assert not output.exists()
+    assert (tmp_path / "unique.txt.vectors/vectors.json").exists()
+    monkeypatch.setattr(SentenceEncoder, "encode", lambda *arguments, **options: pytest.fail("it encodes again"))
+    assert dedup(model, corpus, output) == 0
+    assert not (tmp_path / "unique.txt.vectors").exists()
+
+
+@pytest.mark.parametrize(
+    ("corpus", "output", "options", "named"),
+    [
+        ("corpus.txt", "corpus.txt", (), "exists"),
+        ("corpus.txt", "link.txt", (), "exists"),
+        ("corpus.txt", "absent/unique.txt", (), "no folder"),
+        ("corpus.csv", "unique.tsv", (), "ends in .csv or .txt"),
+        ("corpus.txt", "unique.csv", (), "ends in .txt"),
+        ("corpus.txt", "unique", (), "ends in .txt"),
+        ("corpus.csv", "unique.csv", ("--column", "text,note"), "--join"),
+        ("x.txt.dropped.csv", "x.txt", (), "part of the corpus"),
+        ("vectors", "unique.txt", (), "--corpus-text"),
+    ],
+)
+def test_mistakes_are_one_line_and_nothing_is_lost(model, tmp_path, capsys, corpus, output, options, named):
+    for name in ("corpus.txt", "corpus.csv", "x.txt.dropped.csv"):
+        (tmp_path / name).write_text("text,note\na b,c\n")
+    (tmp_path / "link.txt").symlink_to(tmp_path / "corpus.txt")
+    (tmp_path / "vectors").mkdir()
+    before = {path: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
+    assert dedup(model, tmp_path / corpus, tmp_path / output, *options) == 2
+    error = capsys.readouterr().err
+    assert named in error
+    assert error.count("\n") == 1
+    assert {path: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()} == before
+
+
+def test_thresholds_out_of_range(model, tmp_path, capsys):
+    (tmp_path / "corpus.txt").write_text("a b\n")
+    for threshold in ("0", "1.01", "nan"):
+        assert dedup(model, tmp_path / "corpus.txt", tmp_path / "unique.txt", threshold=threshold) == 2
+        assert "--threshold" in capsys.readouterr().err
