@@ -9,6 +9,11 @@ from typing import Any, NamedTuple, Self, TypeAlias
 
 LONGEST = 2000  # characters of a message
 
+# What a user can do about a file that nobody writes by hand; such messages end with one of these.
+REPLACE_FILE = "restore it from a copy, or run again the command that wrote it"
+REPLACE_MODEL = "download or export the model again"
+OTHER_MODEL = "choose another model"
+CORRECT = "correct the file, or choose another model"
 
 # Control sequences of a terminal: whole escape sequences, and single control characters except the line feed.
 _CONTROL = re.compile(

@@ -17,7 +17,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from jax_sentemb.errors import BusyError, ConfigError, ModelFileError, UserError, plain
+from jax_sentemb.errors import OTHER_MODEL, REPLACE_FILE, BusyError, ConfigError, ModelFileError, UserError, plain
 from jax_sentemb.system.streams import print_line
 
 PARTIAL = ".partial"  # suffix of the names of temporary files and folders
@@ -286,21 +286,21 @@ def read_json(path: Path, expected_type: type = dict) -> Any:
     try:
         check_untrusted(path)
         if path.stat().st_size > JSON_LIMIT:
-            raise ModelFileError(f"{path} has {path.stat().st_size:,} bytes, more than a description of a model needs")
+            raise ModelFileError(f"{path} has {path.stat().st_size:,} bytes, more than such a file needs; {REPLACE_FILE}")
         value = json.loads(path.read_text("utf-8"))
     except OSError as error:
         raise ModelFileError(f"{path}: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
-        raise ModelFileError(f"{path} is not JSON: {str(error)[:100]}") from None
+        raise ModelFileError(f"{path} is not JSON ({str(error)[:100]}); {REPLACE_FILE}") from None
     if not isinstance(value, expected_type):
-        raise ModelFileError(f"{path} holds a {type(value).__name__}, expected a {expected_type.__name__}")
+        raise ModelFileError(f"{path} holds a {type(value).__name__}, expected a {expected_type.__name__}; {REPLACE_FILE}")
     return value
 
 
 def check_regular(file: Path) -> None:
     """Raise ModelFileError for anything but a regular file; opening a pipe could block forever."""
     if file.exists() and not file.is_file():
-        raise ModelFileError(f"{file} is a folder or a pipe, expected a file")
+        raise ModelFileError(f"{file} is a folder or a pipe, expected a file; remove it, or give another name")
 
 
 def check_untrusted(file: Path) -> None:
@@ -336,7 +336,7 @@ def join_inside(root: Path, name: Any, source: Path) -> Path:
     except (OSError, ValueError, RuntimeError):  # ValueError for NUL and lone surrogates, RuntimeError for a cycle of links
         is_inside = False
     if not is_inside:
-        raise ModelFileError(f"{source}: path {quote(name)} leads out of {root}, or cannot be resolved")
+        raise ModelFileError(f"{source}: path {quote(name)} leads out of {root}, or cannot be resolved; {OTHER_MODEL}")
     return root / name
 
 

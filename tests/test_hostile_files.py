@@ -568,7 +568,7 @@ def test_no_folder_of_a_word_model_is_a_link_to_the_outside(words, tmp_path):
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"settings": {"hidden": 3}}, "its settings give"),
+        ({"settings": {"hidden": 3}}, ", expected ("),
         ({"settings": {"hidden": "2"}}, "does not describe a model"),
         ({"settings": {"hidden": 10**30}}, "must be below"),
         ({"settings": {"hidden": -1}}, "method"),
@@ -973,5 +973,5 @@ def test_roberta_positions_that_begin_behind_the_last_are_refused(folder):
 
 def test_a_panic_of_the_tokenizer_is_one_line():
     panic = type("PanicException", (BaseException,), {})  # the binding raises a BaseException that is not an Exception
-    with pytest.raises(ModelFileError, match=r"^x\.json is damaged: first$"), damage("x.json"):
+    with pytest.raises(ModelFileError, match=r"^x\.json is damaged: first; download or export the model again$"), damage("x.json"):
         raise panic("first\nsecond")

@@ -242,7 +242,7 @@ def test_a_refused_key_is_named(originals, tmp_path, kind, key):
 def test_names_of_inputs_that_are_no_list_are_refused(originals, tmp_path, value):
     folder, _ = copied(originals, "tokenizer_config.json", tmp_path)
     edited(folder, "tokenizer_config.json", {"model_input_names": value})
-    with pytest.raises(ModelFileError, match=r"model_input_names=.* is not supported; it must be a list with attention_mask"):
+    with pytest.raises(ModelFileError, match=r"model_input_names=.* is not supported; give a list with attention_mask"):
         load(folder)
 
 

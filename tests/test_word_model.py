@@ -181,7 +181,7 @@ def test_other_models_have_one_readout(tmp_path):
     with pytest.raises(ConfigError, match="has one embedding"):
         load_eval_model(f"{folder}@mean", set)
     alone, _ = made(MODELS["MultiView g"], tmp_path / "g")
-    with pytest.raises(ConfigError, match="f: the directory has no such view"):
+    with pytest.raises(ConfigError, match="f: the model has no such view; leave it out"):
         load_eval_model(f"{alone}@f", set)
 
 
@@ -231,7 +231,7 @@ def test_words_that_a_model_lacks_come_from_its_vectors(multi_view, tmp_path):
     np.testing.assert_allclose(longer["frozen"]["vectors"][-1], new)
     assert changed["encoder"]["vocab_size"] == len(vectors) + 1
     moved = params["frozen"] | {"vectors": vectors + 0.5}
-    with pytest.raises(ConfigError, match="the word vectors of this model were trained"):
+    with pytest.raises(ConfigError, match="words cannot be added to trained word vectors; leave --vectors out"):
         with_words(facts, {"encoder": moved}, tokenizer, file, ["zebra"])
     file.write_text(file.read_text().replace("unused 1 2 3 4", "unused 1 2 3 5"))  # of a word that the model does not have
     with pytest.raises(ConfigError, match=r"SHA-256 \w{12}\): this model was trained with 'vectors.txt'") as caught:

@@ -23,7 +23,7 @@ from jax_sentemb.data.sentences import Sentences
 from jax_sentemb.data.tokenizer_checks import count_tokens, damage
 from jax_sentemb.data.tokenizer_classes import is_built_by_bert
 from jax_sentemb.data.tokenizer_files import SPECIALS, read_pieces, read_tokenizer_files, splitting
-from jax_sentemb.errors import ModelFileError
+from jax_sentemb.errors import OTHER_MODEL, ModelFileError
 from jax_sentemb.files import quote, user_path, write_text
 from jax_sentemb.provenance import VOCABULARY, Source
 
@@ -251,7 +251,8 @@ class Tokenizer:
         is_usual = ends.ids == [self.cls_id, self.sep_id] and not any(self._inner.encode("a").type_ids)
         if follows_file and not is_usual:
             raise ModelFileError(
-                f"{where}: the post_processor puts {quote(ends.tokens)} around a text; only {cls} and {sep} are supported"
+                f"{where}: the post_processor puts {quote(ends.tokens)} around a text; only {cls} and {sep} are supported; "
+                f"{OTHER_MODEL}"
             )
         if ends.ids != [self.cls_id, self.sep_id]:
             self._inner.post_processor = TemplateProcessing(
@@ -305,7 +306,10 @@ def special_names(
         if only_pieces and not known:
             continue
         if not known:
-            raise ModelFileError(f"{where} has no {' or '.join(names)} token: it does not fit a BERT or RoBERTa encoder")
+            raise ModelFileError(
+                f"{where} has no {' or '.join(names)} token: it does not fit a BERT or RoBERTa encoder; use the "
+                "tokenizer of the encoder"
+            )
         tokens[role] = known[0]
     return tokens
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import tokenizers
 
-from jax_sentemb.errors import ModelFileError
+from jax_sentemb.errors import OTHER_MODEL, REPLACE_MODEL, ModelFileError
 from jax_sentemb.files import check_untrusted
 
 TOKEN_LIMIT = 1 << 22  # the library writes a vocabulary by counting to its highest id; 2**31 takes seconds and gigabytes
@@ -33,13 +33,13 @@ def damage(source: str | Path) -> Iterator[None]:
         raise
     except BaseException as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise ModelFileError(f"{source} is damaged: {reason[:200]}") from None
+        raise ModelFileError(f"{source} is damaged: {reason[:200]}; {REPLACE_MODEL}") from None
 
 
 def check_size(file: Path, content: str) -> None:
     """Raise ModelFileError for a file beyond FILE_LIMIT. The message calls its content `content`."""
     if file.stat().st_size > FILE_LIMIT:
-        raise ModelFileError(f"{file} has {file.stat().st_size:,} bytes, too many for a {content}")
+        raise ModelFileError(f"{file} has {file.stat().st_size:,} bytes, too many for a {content}; {REPLACE_MODEL}")
 
 
 def check_rules(file: Path) -> dict[str, Any]:
@@ -56,10 +56,12 @@ def check_rules(file: Path) -> dict[str, Any]:
         state = json.loads(file.read_bytes())
         added, rules = state.get("added_tokens") or [], list(_rules([state.get("normalizer"), state.get("pre_tokenizer")]))
         if len(added) > ADDED_LIMIT or len(rules) > RULES_LIMIT:
-            raise ModelFileError(f"{file} has {len(added):,} added tokens and {len(rules):,} rules, too many for a tokenizer")
+            raise ModelFileError(
+                f"{file} has {len(added):,} added tokens and {len(rules):,} rules, more than a tokenizer needs; {OTHER_MODEL}"
+            )
         growth = math.prod(_growth(rule) for rule in rules)
     if growth > GROWTH_LIMIT:
-        raise ModelFileError(f"{file}: its replacements can turn one character into {growth:,.0f} characters: remove some of them")
+        raise ModelFileError(f"{file}: its replacements can turn one character into {growth:,.0f} characters; remove some of them")
     return state
 
 
@@ -74,21 +76,25 @@ def check_speed(inner: tokenizers.Tokenizer, file: Path) -> None:
             begin = time.thread_time()
             inner.encode(text)
             if time.thread_time() - begin > SLOW:
-                raise ModelFileError(f"{file} takes more than {SLOW} s for {length} characters: its regular expressions backtrack")
+                raise ModelFileError(
+                    f"{file} takes more than {SLOW} s for {length} characters: its regular expressions backtrack; {OTHER_MODEL}"
+                )
 
 
 def count_tokens(inner: tokenizers.Tokenizer, where: str) -> int:
     """Return the highest token id + 1; raise ModelFileError beyond TOKEN_LIMIT."""
     count = max(inner.get_vocab(with_added_tokens=True).values(), default=-1) + 1
     if count > TOKEN_LIMIT:
-        raise ModelFileError(f"{where} has a token with id {count - 1}, too large for any encoder")
+        raise ModelFileError(f"{where} has a token with id {count - 1}, too large for any encoder; {REPLACE_MODEL}")
     return count
 
 
 def check_rows(tokens: int, rows: int, where: str | Path) -> None:
     """Raise ModelFileError if a tokenizer has more `tokens` than the embedding table has `rows`."""
     if tokens > rows:
-        raise ModelFileError(f"{where}: the tokenizer has {tokens} tokens, the encoder's vocab_size is {rows}: they do not match")
+        raise ModelFileError(
+            f"{where}: the tokenizer has {tokens} tokens, the encoder's vocab_size is {rows}; use the tokenizer of the encoder"
+        )
 
 
 def _rules(parts: list[Any]) -> Iterator[dict[str, Any]]:

@@ -76,7 +76,9 @@ def _as_word_pieces(state: dict[str, Any], settings: Mapping[str, Any], file: Pa
     _check_type(state.get("pre_tokenizer") or {}, ("BertPreTokenizer",), "pre_tokenizer", file)
     unknown = state["model"].get("unk_token")
     if unknown != (setting := _content(settings.get("unk_token")) or "[UNK]"):
-        raise ModelFileError(f"{file}: unk_token={quote(unknown)} is not {setting!r}, the unk_token of tokenizer_config.json")
+        raise ModelFileError(
+            f"{file}: unk_token={quote(unknown)} is not {setting!r}, the unk_token of tokenizer_config.json; correct one of them"
+        )
     if normalizer.get("clean_text", True) is not True:
         raise _other_rules(file, "clean_text=false")
     _check_defaults(normalizer, settings, file)
@@ -128,7 +130,8 @@ def _as_unigram(state: dict[str, Any], settings: Mapping[str, Any], file: Path) 
         pair = [_content(settings.get(key)) for key in (inner, outer)]
         if None not in pair and pair[0] != pair[1]:
             raise ModelFileError(
-                f"{file.parent}/tokenizer_config.json: {inner}={quote(pair[0])} is not the {outer} {quote(pair[1])}"
+                f"{file.parent}/tokenizer_config.json: {inner}={quote(pair[0])} is not the {outer} {quote(pair[1])}; "
+                "correct one of them"
             )
     steps = _steps(state.get("normalizer"), "normalizers")
     for step in steps:
@@ -148,7 +151,9 @@ def _as_unigram(state: dict[str, Any], settings: Mapping[str, Any], file: Path) 
 
 def _check_generic(state: dict[str, Any], settings: Mapping[str, Any], file: Path) -> None:
     if (state.get("model") or {}).get("dropout"):
-        raise ModelFileError(f"{file}: dropout={quote(state['model']['dropout'])} draws the pieces at random and is not supported")
+        raise ModelFileError(
+            f"{file}: dropout={quote(state['model']['dropout'])} draws the pieces at random and is not supported; remove it"
+        )
     setting = settings.get("add_prefix_space")
     for step in _steps(state.get("pre_tokenizer"), "pretokenizers"):
         if step.get("type") == "ByteLevel" and setting not in (None, value := step.get("add_prefix_space", False)):

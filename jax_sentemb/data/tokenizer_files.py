@@ -13,7 +13,7 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers
 
 from jax_sentemb.data.tokenizer_checks import check_rules, check_size, check_speed, damage
 from jax_sentemb.data.tokenizer_classes import GENERIC, apply_class, class_of
-from jax_sentemb.errors import ModelFileError, plain
+from jax_sentemb.errors import REPLACE_MODEL, ModelFileError, plain
 from jax_sentemb.files import check_untrusted, quote, read_json
 from jax_sentemb.side_files.reader import check_keys, read_side_file
 
@@ -46,7 +46,7 @@ def read_tokenizer_files(folder: Path, overrides: Mapping[str, Any], lowercase: 
     """
     file, vocabulary = (folder / name for name in FILES)
     if not file.is_file() and not vocabulary.is_file():
-        raise ModelFileError(f"{folder} has no tokenizer.json and no vocab.txt")
+        raise ModelFileError(f"{folder} has no tokenizer.json and no vocab.txt; {REPLACE_MODEL}")
     config = read_json(folder / "config.json") if (folder / "config.json").is_file() else None
     settings = _read_settings(folder) | dict(overrides)
     tokenizer_class = class_of(settings, config, folder / "tokenizer_config.json")
@@ -84,7 +84,7 @@ def read_pieces(folder: Path) -> tuple[tokenizers.Tokenizer, Path, int | None]:
     """
     file = folder / "tokenizer.json"
     if not file.is_file():
-        raise ModelFileError(f"{folder} has no tokenizer.json")
+        raise ModelFileError(f"{folder} has no tokenizer.json; {REPLACE_MODEL}")
     state = check_rules(file)
     check_keys(state, "tokenizer.json", file)
     with damage(file):
@@ -103,12 +103,13 @@ def _read_settings(folder: Path) -> dict[str, Any]:
     settings = read_side_file(file, "tokenizer_config.json") if file.is_file() else {}
     inputs = settings.get("model_input_names")
     if inputs is not None and not (isinstance(inputs, list) and "attention_mask" in inputs):
-        raise ModelFileError(f"{file}: model_input_names={quote(inputs)} is not supported; it must be a list with attention_mask")
+        raise ModelFileError(f"{file}: model_input_names={quote(inputs)} is not supported; give a list with attention_mask")
     specials = read_side_file(older, "special_tokens_map.json") if older.is_file() else {}
     for key, token in specials.items():
         if key in settings and _content(settings[key]) != _content(token) and key.endswith("_token"):
             raise ModelFileError(
-                f"{older}: {key}={quote(_content(token))} differs from that in tokenizer_config.json, {quote(settings[key])}"
+                f"{older}: {key}={quote(_content(token))} differs from {quote(settings[key])} in tokenizer_config.json; correct "
+                "one of them"
             )
     settings = {**specials, **{key: value for key, value in settings.items() if value is not None or key not in specials}}
     if added.is_file() and "added_tokens_decoder" not in settings:
@@ -152,7 +153,8 @@ def _add_tokens(state: dict[str, Any], settings: Mapping[str, Any], folder: Path
         entry = _added_token(token, int(number))
         if known.get(entry["content"], entry) != entry:
             raise ModelFileError(
-                f"{folder}/tokenizer_config.json: the added token {quote(entry['content'])} differs from tokenizer.json"
+                f"{folder}/tokenizer_config.json: the added token {quote(entry['content'])} differs from tokenizer.json; "
+                "correct one of them"
             )
         known[entry["content"]] = entry
     specials = _special_tokens(settings)
@@ -210,7 +212,9 @@ def _check_ids(inner: tokenizers.Tokenizer, state: Mapping[str, Any], file: Path
     for token in state["added_tokens"]:
         number = inner.token_to_id(token["content"])
         if number != token["id"]:
-            raise ModelFileError(f"{file}: the added token {quote(token['content'])} has id {token['id']}, expected {number}")
+            raise ModelFileError(
+                f"{file}: the added token {quote(token['content'])} has id {token['id']}, expected {number}; correct the id"
+            )
 
 
 def _role_names(settings: Mapping[str, Any]) -> dict[str, str]:

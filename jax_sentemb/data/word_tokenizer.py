@@ -16,7 +16,7 @@ from tokenizers.models import WordLevel
 from jax_sentemb.data.containers import check_text
 from jax_sentemb.data.long_text import Shortener
 from jax_sentemb.data.tokenizer_checks import check_rules, count_tokens, damage
-from jax_sentemb.errors import ModelFileError
+from jax_sentemb.errors import REPLACE_MODEL, ModelFileError
 from jax_sentemb.files import write_text
 
 PAD, UNKNOWN = "[PAD]", "[UNK]"
@@ -35,7 +35,7 @@ class WordTokenizer:
     def __init__(self, inner: tokenizers.Tokenizer, where: str = "the tokenizer") -> None:
         pad, unknown = inner.token_to_id(PAD), inner.token_to_id(UNKNOWN)
         if pad is None or unknown is None:
-            raise ModelFileError(f"{where} lacks {PAD} or {UNKNOWN}: it is not a word vocabulary of jax_sentemb")
+            raise ModelFileError(f"{where} lacks {PAD} or {UNKNOWN}: it is not a word vocabulary of jax_sentemb; {REPLACE_MODEL}")
         inner.no_padding()
         inner.no_truncation()
         self._inner, self.pad_id, self.unk_id = inner, pad, unknown
@@ -77,17 +77,19 @@ class WordTokenizer:
         """
         file = Path(directory) / FILE
         if not file.is_file():
-            raise ModelFileError(f"{file} is missing")
+            raise ModelFileError(f"{file} is missing; {REPLACE_MODEL}")
         check_rules(file)
         with damage(file):
             inner = tokenizers.Tokenizer.from_file(str(file))
             tokenizer = cls(inner, str(file))
             model_type = json.loads(inner.to_str())["model"]["type"]
         if model_type != "WordLevel":
-            raise ModelFileError(f"{file} is a {model_type} tokenizer, expected a word vocabulary (WordLevel)")
+            raise ModelFileError(f"{file} is a {model_type} tokenizer, expected a word vocabulary (WordLevel); {REPLACE_MODEL}")
         ids = sorted(inner.get_vocab().values())
         if ids != list(range(tokenizer.vocab_size)) or (tokenizer.pad_id, tokenizer.unk_id) != (0, 1):
-            raise ModelFileError(f"{file} is damaged: ids must be consecutive from 0, with {PAD} and {UNKNOWN} first")
+            raise ModelFileError(
+                f"{file} is damaged: ids must be consecutive from 0, with {PAD} and {UNKNOWN} first; {REPLACE_MODEL}"
+            )
         return tokenizer
 
     def save(self, directory: str | Path) -> None:

@@ -19,6 +19,7 @@ from jax_sentemb.files import check_regular, quote, user_path
 
 LONGEST = 1 << 20  # bytes of a line; 300 numbers take 3,000
 SUFFIXES = (".txt", ".vec", ".npz")
+DOWNLOAD_AGAIN = "download or save the file again"
 
 
 class WordVectorTable(NamedTuple):
@@ -55,13 +56,15 @@ def read_word_vectors(path: str | Path, keep: set[str] | None = None) -> WordVec
     except OSError as error:
         raise ModelFileError(f"{path}: {error.strerror or error}") from None
     except (EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, UnicodeDecodeError) as error:
-        raise ModelFileError(f"{path} is damaged: {error}") from None
+        raise ModelFileError(f"{path} is damaged: {error}; {DOWNLOAD_AGAIN}") from None
     if not table:
-        raise ModelFileError(f"{path} has no vector" + (" for any word of the text" if keep else "s"))
+        raise ModelFileError(f"{path} has no vector" + (" for any word of the text" if keep else "s") + "; give another file")
     matrix = np.stack(list(table.values()))
     if not np.isfinite(matrix).all():
         row = int((~np.isfinite(matrix)).any(axis=1).argmax())
-        raise ModelFileError(f"{path}: the vector of {list(table)[row]!r} is not finite (NaN or Inf)")
+        raise ModelFileError(
+            f"{path}: the vector of {list(table)[row]!r} is not finite (NaN or Inf); remove the word, or {DOWNLOAD_AGAIN}"
+        )
     return WordVectorTable(_name(path), list(table), matrix)
 
 
@@ -71,7 +74,9 @@ def _lines(path: Path, keep: set[str] | None) -> Iterator[tuple[str, np.ndarray]
     with _opened(path) as file:
         for number, raw in enumerate(iter(lambda: file.readline(LONGEST), b""), 1):
             if len(raw) == LONGEST:
-                raise ModelFileError(f"{path}:{number}: the line has {LONGEST:,} bytes or more, expected a word and its numbers")
+                raise ModelFileError(
+                    f"{path}:{number}: the line has {LONGEST:,} bytes or more, expected a word and its numbers; {DOWNLOAD_AGAIN}"
+                )
             line = raw.decode("utf-8", errors="replace").rstrip("\r\n ")
             if number == 1 and re.fullmatch("[0-9]{1,18} [0-9]{1,9}", line):
                 width = int(line.split(" ")[1])
@@ -82,14 +87,18 @@ def _lines(path: Path, keep: set[str] | None) -> Iterator[tuple[str, np.ndarray]
             # Split from the right, because some words of GloVe 840B contain spaces.
             word, *numbers = line.rsplit(" ", width)
             if len(numbers) != width or not width:
-                raise ModelFileError(f"{path}:{number}: expected a word and {width or 'its'} numbers")
+                raise ModelFileError(
+                    f"{path}:{number}: expected a word and {width or 'its'} numbers; correct the line, or {DOWNLOAD_AGAIN}"
+                )
             if word in seen or (keep is not None and word not in keep):
                 continue
             seen.add(word)
             try:
                 yield word, np.array(numbers, np.float32)
             except ValueError:
-                raise ModelFileError(f"{path}:{number}: a value of {word[:30]!r} is not a number") from None
+                raise ModelFileError(
+                    f"{path}:{number}: a value of {word[:30]!r} is not a number; correct the line, or {DOWNLOAD_AGAIN}"
+                ) from None
 
 
 def _archive(path: Path, keep: set[str] | None) -> Iterator[tuple[str, np.ndarray]]:
@@ -102,9 +111,12 @@ def _archive(path: Path, keep: set[str] | None) -> Iterator[tuple[str, np.ndarra
     except (OSError, ModelFileError):
         raise
     except Exception as error:  # NumPy parses headers as Python literals, which raises half a dozen kinds of exceptions
-        raise ModelFileError(f"{path} is damaged: {(str(error).splitlines() or [type(error).__name__])[0][:100]}") from None
+        reason = (str(error).splitlines() or [type(error).__name__])[0][:100]
+        raise ModelFileError(f"{path} is damaged: {reason}; {DOWNLOAD_AGAIN}") from None
     if words.ndim != 1 or vectors.ndim != 2 or not vectors.shape[1] or len(words) != len(vectors) or words.dtype.kind not in "SU":
-        raise ModelFileError(f"{path}: the shapes of words {list(words.shape)} and vectors {list(vectors.shape)} do not match")
+        raise ModelFileError(
+            f"{path}: words {list(words.shape)} and vectors {list(vectors.shape)} do not match; save a row for each word"
+        )
     seen: set[str] = set()
     for word, vector in zip(words, vectors, strict=True):  # one at a time, since a list of all words may take 50 times the memory
         text = word.decode("utf-8", errors="replace") if isinstance(word, bytes) else str(word)
@@ -128,7 +140,7 @@ def _check_sizes(path: Path, archive: zipfile.ZipFile) -> None:
             try:
                 check_npy(file, entry.file_size)
             except ValueError as error:
-                raise ModelFileError(f"{path}: {quote(entry.filename)}: {error}") from None
+                raise ModelFileError(f"{path}: {quote(entry.filename)}: {error}; {DOWNLOAD_AGAIN}") from None
 
 
 def _name(path: Path) -> str:

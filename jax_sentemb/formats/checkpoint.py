@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jax_sentemb import __version__, files, provenance
-from jax_sentemb.errors import ConfigError, ModelFileError, ResourceError
+from jax_sentemb.errors import REPLACE_FILE, ConfigError, ModelFileError, ResourceError
 from jax_sentemb.formats import manifest
 from jax_sentemb.parallel import is_main_process
 from jax_sentemb.system.allocator import return_freed_memory
@@ -139,7 +139,7 @@ class Steps:
 
             step = int(multihost_utils.broadcast_one_to_all(np.int32(step)))
         if step == -2:
-            raise ModelFileError(problem or f"{self.folder}: no step is intact")
+            raise ModelFileError(problem or f"{self.folder}: no step is intact; {manifest.NO_STEP_ADVICE}")
         if step < 0:
             return None
         self.written.setdefault(step, "")
@@ -330,7 +330,7 @@ def _check_fit(folder: Path, content: dict[str, Any], arrays: dict) -> None:
             f"{name} is {_spec_text(saved.get(name))}, expected {_spec_text(expected.get(name))}" for name in different[:MAX_LISTED]
         ]
         more = [f"and {len(different) - MAX_LISTED} more"] if len(different) > MAX_LISTED else []
-        raise ModelFileError(f"{folder} does not fit this model: {'; '.join([*faults, *more])}")
+        raise ModelFileError(f"{folder} does not fit this model: {'; '.join([*faults, *more])}; give another --workdir")
 
 
 def _content(folder: Path) -> dict[str, Any]:
@@ -338,7 +338,7 @@ def _content(folder: Path) -> dict[str, Any]:
     try:
         return manifest.read(folder)
     except manifest.Damaged as problem:
-        raise ModelFileError(str(problem)) from None
+        raise ModelFileError(f"{problem}; {REPLACE_FILE}") from None
 
 
 @contextlib.contextmanager
@@ -347,4 +347,4 @@ def _readable(folder: Path) -> Iterator[None]:
     try:
         yield
     except (ValueError, KeyError, TypeError, OSError, AttributeError) as error:
-        raise ModelFileError(f"{folder} cannot be read as a checkpoint: {str(error).splitlines()[0]}") from error
+        raise ModelFileError(f"{folder} cannot be read as a checkpoint: {str(error).splitlines()[0]}; {REPLACE_FILE}") from error

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from jax_sentemb.data.tokenizer import Tokenizer
-from jax_sentemb.errors import ModelFileError
+from jax_sentemb.errors import CORRECT, OTHER_MODEL, ModelFileError
 from jax_sentemb.files import quote, read_json
 from jax_sentemb.formats.model_dir import transformer_folder
 from jax_sentemb.models.bert import ACTIVATIONS
@@ -49,7 +49,7 @@ def _fields(content: dict[str, Any], family: Family, file: Path) -> dict[str, An
     """
     for name, key in family.keys.items():
         if name in family.aliases and name in content and content[name] != content.get(key, content[name]):
-            raise ModelFileError(f"{file}: {name}={quote(content[name])} is not {key}={quote(content[key])}")
+            raise ModelFileError(f"{file}: {name}={quote(content[name])} is not {key}={quote(content[key])}; keep only {key}")
     foreign = {*family.keys, *family.fixed} - {*family.aliases, *family.keys.values()}
     fields = {name: value for name, value in content.items() if name not in foreign}
     fields |= {name: content[key] for name, key in family.keys.items() if key in content}
@@ -70,14 +70,17 @@ def config_of_fields(fields: dict[str, Any], file: Path) -> BertConfig:
     config = family.config(**{"model_type": family.model_type, **values})
     if config.hidden_size % config.num_attention_heads:
         raise ModelFileError(
-            f"{file}: hidden_size={config.hidden_size} is not divisible by num_attention_heads={config.num_attention_heads}"
+            f"{file}: hidden_size={config.hidden_size} is not divisible by num_attention_heads={config.num_attention_heads}; "
+            f"{CORRECT}"
         )
     if config.hidden_act not in ACTIVATIONS:
-        raise ModelFileError(f"{file}: hidden_act={quote(config.hidden_act)} is not one of {', '.join(ACTIVATIONS)}")
+        raise ModelFileError(f"{file}: hidden_act={quote(config.hidden_act)} is not one of {', '.join(ACTIVATIONS)}; {OTHER_MODEL}")
     if not family.positions_after_pad:
         return config
     if config.max_position_embeddings - config.pad_token_id < 3:
-        raise ModelFileError(f"{file}: pad_token_id={config.pad_token_id} leaves no position of {config.max_position_embeddings}")
+        raise ModelFileError(
+            f"{file}: pad_token_id={config.pad_token_id} leaves no position of {config.max_position_embeddings}; {CORRECT}"
+        )
     return dataclasses.replace(config, position_offset=config.pad_token_id + 1)
 
 
@@ -90,7 +93,8 @@ def _checked_value(file: Path, field: dataclasses.Field, value: Any) -> Any:
         maximum = 1_000 if field.name == "num_hidden_layers" else 2**31 - 1
         is_valid = minimum <= value <= maximum  # False for NaN and infinity
     if not is_valid:
-        raise ModelFileError(f"{file}: {field.name}={quote(value)} is not a usable {getattr(field.type, '__name__', field.type)}")
+        type_name = getattr(field.type, "__name__", field.type)
+        raise ModelFileError(f"{file}: {field.name}={quote(value)} is not a usable {type_name}; {CORRECT}")
     return float(value) if field.type is float else value
 
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from jax_sentemb import __version__
 from jax_sentemb.checks import choice, whole_number
 from jax_sentemb.data.containers import problem_with
-from jax_sentemb.errors import ConfigError, ModelFileError
+from jax_sentemb.errors import CORRECT, OTHER_MODEL, ConfigError, ModelFileError
 from jax_sentemb.files import quote, read_json, user_path
 from jax_sentemb.formats.model_dir import read_modules
 from jax_sentemb.side_files.reader import read_side_file
@@ -85,20 +85,20 @@ def read_encode_settings(path: str | Path) -> EncodeSettings:
     content = read_side_file(root / FILE, FILE)
     prompts, name = content.get("prompts") or {}, content.get("default_prompt_name")
     if not isinstance(prompts, dict) or not all(isinstance(text, str) for text in prompts.values()):
-        raise ModelFileError(f"{root / FILE}: prompts={quote(prompts)} is not {{name: text}}")
+        raise ModelFileError(f"{root / FILE}: prompts={quote(prompts)} must be an object of texts; {CORRECT}")
     if name is not None and (not isinstance(name, str) or name not in prompts):
-        raise ModelFileError(f"{root / FILE}: the default prompt {quote(name)} is not one of the prompts: {quote(list(prompts))}")
+        raise ModelFileError(f"{root / FILE}: the default prompt {quote(name)} is not one of {quote(list(prompts))}; {CORRECT}")
     similarity, width = content.get("similarity_fn_name") or "cosine", content.get("truncate_dim")
     try:
         check_similarity(similarity)
         check_truncate_dim(width)
     except ConfigError as error:
-        raise ModelFileError(f"{root / FILE}: {error}") from None
+        raise ModelFileError(f"{root / FILE}: {error}; {CORRECT}") from None
     pooling = dict(read_modules(root)).get("Pooling")
     include_prompt = pooling is None or read_json(pooling / "config.json").get("include_prompt", True) is not False
     settings = EncodeSettings(prompts, name, similarity, width, include_prompt)
     if settings.default_prompt and not include_prompt:
-        raise ModelFileError(f"{pooling}/config.json: include_prompt=false is not supported with the default prompt {quote(name)}")
+        raise ModelFileError(f"{pooling}/config.json: include_prompt=false is not supported with a default prompt; {OTHER_MODEL}")
     return settings
 
 

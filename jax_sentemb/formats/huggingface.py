@@ -13,7 +13,7 @@ from flax.traverse_util import unflatten_dict
 
 from jax_sentemb.data.tokenizer import Tokenizer
 from jax_sentemb.data.tokenizer_checks import check_rows
-from jax_sentemb.errors import ConfigError, ModelFileError, Setting
+from jax_sentemb.errors import CORRECT, REPLACE_MODEL, ConfigError, ModelFileError, Setting
 from jax_sentemb.files import quote, read_json, user_path
 from jax_sentemb.formats.config_json import parse_config, read_config
 from jax_sentemb.formats.model_dir import check_hashes, read_sentence_config, transformer_folder
@@ -92,7 +92,8 @@ def _check_other_files(root: Path, folder: Path) -> None:
     template = read_json(settings).get("chat_template") if settings.is_file() else None
     if not has_modules and (template or (folder / "chat_template.jinja").exists()):
         raise ModelFileError(
-            f"{folder}: with a chat_template and no modules.json, sentence-transformers turns each text into a chat"
+            f"{folder}: with a chat_template and no modules.json, sentence-transformers turns each text into a chat; remove the "
+            "template"
         )
 
 
@@ -125,10 +126,10 @@ def read_max_seq_length(path: str | Path) -> int:
         if length is None:
             continue
         if not isinstance(length, int | float) or isinstance(length, bool) or not 2 <= length < math.inf or length % 1:
-            raise ModelFileError(f"{source}: {key}={quote(length)} is not a number of tokens")
+            raise ModelFileError(f"{source}: {key}={quote(length)} is not a number of tokens; {CORRECT}")
         if length > positions and source == file and not FAMILIES[read_config(path).model_type].has_positions:
             raise ModelFileError(
-                f"{source}: {key}={quote(length)} is beyond max_position_embeddings={positions}; raise that in config.json"
+                f"{source}: {key}={quote(length)} exceeds max_position_embeddings={positions}; raise that in config.json"
             )
         return int(min(length, positions))  # transformers writes 1e30 if there is no limit
     return positions
@@ -180,7 +181,7 @@ def _read_shapes(files: Sequence[Path], config: BertConfig) -> Shapes:
         for stored, shape in read_shapes(file).items():
             name = table_name(stored)
             if name in shapes:
-                raise ModelFileError(f"{file}: {stored} occurs twice (apart from prefixes and old names)")
+                raise ModelFileError(f"{file}: {stored} occurs twice (apart from prefixes and old names); {REPLACE_MODEL}")
             if not is_ignored(name, config):
                 shapes[name] = shape
     check_memory(files[0].parent, 4 * sum(map(math.prod, shapes.values())))

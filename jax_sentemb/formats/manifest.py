@@ -107,11 +107,11 @@ def newest(folder: Path, warn: Warn = print_warning) -> tuple[int, dict[str, Any
             problems.append(f"{problem}")
             warn(f"{problem}: trying the previous step")
     if problems or list(folder.glob("corrupt-*")):
-        raise ModelFileError(f"{folder}: no step is intact{f' ({problems[0]})' if problems else ''}; {_NO_STEP_ADVICE}")
+        raise ModelFileError(f"{folder}: no step is intact{f' ({problems[0]})' if problems else ''}; {NO_STEP_ADVICE}")
     return None
 
 
-_NO_STEP_ADVICE = "delete this folder to start from the beginning, or give another --workdir"
+NO_STEP_ADVICE = "delete this folder to start from the beginning, or give another --workdir"
 
 
 def recover(folder: Path, warn: Warn) -> tuple[int, dict[str, Any]] | None:

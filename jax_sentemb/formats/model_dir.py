@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from jax_sentemb import provenance
-from jax_sentemb.errors import ModelFileError, Setting
+from jax_sentemb.errors import OTHER_MODEL, REPLACE_MODEL, ModelFileError, Setting
 from jax_sentemb.files import join_inside, quote, read_json, sha256, user_path
 from jax_sentemb.formats.tensors import read_shapes
 from jax_sentemb.provenance import EXPORT
@@ -36,7 +36,7 @@ def transformer_folder(path: str | Path) -> Path:
     """
     module_type, folder = read_modules(user_path(path))[0]
     if module_type != "Transformer":
-        raise ModelFileError(f"{path}/modules.json: the first module is {module_type}, expected Transformer")
+        raise ModelFileError(f"{path}/modules.json: the first module is {module_type}, expected Transformer; {OTHER_MODEL}")
     return folder
 
 
@@ -71,16 +71,17 @@ def read_modules(root: Path) -> list[tuple[str, Path]]:
         return [("Transformer", root)]
     modules, entries = [], read_side_file(file, "modules.json", list)
     if len(entries) > MAX_MODULES:
-        raise ModelFileError(f"{file} names {len(entries):,} modules, at most {MAX_MODULES} are supported")
+        raise ModelFileError(f"{file} names {len(entries):,} modules, at most {MAX_MODULES} are supported; {OTHER_MODEL}")
     for module in entries:
         name, folder = (module.get("type"), module.get("path")) if isinstance(module, dict) else (None, None)
         if not isinstance(name, str) or not name.startswith("sentence_transformers."):
             raise ModelFileError(
-                f"{file}: type {quote(name)} is not a module of sentence-transformers; code from a model directory is never run"
+                f"{file}: type {quote(name)} is not a module of sentence-transformers, and code from a model directory is "
+                f"never run; {OTHER_MODEL}"
             )
         modules.append((name.rsplit(".", 1)[1], join_inside(root, folder, file)))
     if not modules:
-        raise ModelFileError(f"{file} names no module")
+        raise ModelFileError(f"{file} names no module; {REPLACE_MODEL}")
     names = [module["name"] for module in entries if "name" in module]
     if len({*map(str, names)}) < len(names):
         raise ModelFileError(
@@ -130,11 +131,11 @@ def read_readout(path: str | Path) -> Readout:
         chosen = [key for key, is_on in settings.items() if key.startswith("pooling_mode_") and is_on]
         mode = OLD_POOLING_KEYS.get(chosen[0], chosen[0]) if len(chosen) == 1 else chosen
     if mode not in OLD_POOLING_KEYS.values():
-        raise ModelFileError(f"{file}: pooling {quote(mode)} is neither cls nor mean")
+        raise ModelFileError(f"{file}: pooling {quote(mode)} is neither cls nor mean; {OTHER_MODEL}")
     check_normalize(modules)
     mean_of_layers = folders.get("WeightedLayerPooling")
     if mean_of_layers is not None and mode != "mean":
-        raise ModelFileError(f"{file}: pooling {mode} after WeightedLayerPooling is not supported, only mean")
+        raise ModelFileError(f"{file}: pooling {mode} after WeightedLayerPooling is not supported, only mean; {OTHER_MODEL}")
     return Readout(
         "first_last" if mean_of_layers else mode,
         "Normalize" in types,
@@ -169,7 +170,7 @@ def _check_plain_weights(folder: Path) -> None:
     for file in (folder / name for name in WORD_WEIGHTS):
         settings = read_side_file(file, "WordWeights")
         if settings.get("word_weights") or settings.get("unknown_word_weight") != 1:
-            raise ModelFileError(f"{file}: different word weights are not supported")
+            raise ModelFileError(f"{file}: different word weights are not supported; {OTHER_MODEL}")
 
 
 def read_manifest(root: Path) -> dict[str, Any]:
@@ -184,7 +185,7 @@ def read_manifest(root: Path) -> dict[str, Any]:
     content = read_json(file)
     provenance.check(file, content, EXPORT)
     if not isinstance(content.get("sha256"), dict):
-        raise ModelFileError(f"{file} is damaged: it does not list the SHA-256 of the files")
+        raise ModelFileError(f"{file} is damaged: it does not list the SHA-256 of the files; export the model again")
     return content
 
 
@@ -217,5 +218,7 @@ def _check_size(file: Path) -> None:
     """Raise ModelFileError for a file that would take long to hash and has more bytes than such a file can have."""
     if file.is_file() and file.stat().st_size > HASH_LIMIT:
         if file.suffix != ".safetensors":
-            raise ModelFileError(f"{file} has {file.stat().st_size:,} bytes, too many for a file next to the weights")
+            raise ModelFileError(
+                f"{file} has {file.stat().st_size:,} bytes, too many for a file next to the weights; {REPLACE_MODEL}"
+            )
         read_shapes(file)

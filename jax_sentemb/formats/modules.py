@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from jax_sentemb.errors import ModelFileError
+from jax_sentemb.errors import OTHER_MODEL, REPLACE_MODEL, ModelFileError
 from jax_sentemb.files import quote, user_path
 from jax_sentemb.formats.model_dir import read_readout
 from jax_sentemb.formats.tensors import Tensors, check_finite, read_safetensors, weight_files
@@ -50,7 +50,8 @@ def read_convolution(path: str | Path) -> tuple[Convolution, Params] | None:
     strides = settings.get("stride_sizes")
     if not is_valid or strides not in (None, [1] * len(windows)):
         raise ModelFileError(
-            f"{file}: kernel_sizes {quote(windows)}, out_channels {quote(filters)} or stride_sizes {quote(strides)} cannot be used"
+            f"{file}: kernel_sizes {quote(windows)}, out_channels {quote(filters)} or stride_sizes {quote(strides)} cannot be "
+            f"used; {OTHER_MODEL}"
         )
     tensors = module_tensors(readout.cnn)
     params: Params = {}
@@ -58,7 +59,9 @@ def read_convolution(path: str | Path) -> tuple[Convolution, Params] | None:
         expected = {f"convs.{number}.weight": (filters, inputs, window), f"convs.{number}.bias": (filters,)}
         for name, shape in expected.items():
             if name not in tensors or tensors[name].shape != shape:
-                raise ModelFileError(f"{readout.cnn}: {name} is missing or lacks the shape {list(shape)} of cnn_config.json")
+                raise ModelFileError(
+                    f"{readout.cnn}: {name} is missing or lacks the shape {list(shape)} of cnn_config.json; {REPLACE_MODEL}"
+                )
         kernel, bias = (tensors[name] for name in expected)
         params[f"window_{window}"] = {"kernel": np.ascontiguousarray(kernel.transpose(2, 1, 0)), "bias": bias}
     check_finite(tensors, readout.cnn)
@@ -85,7 +88,9 @@ def check_layer_mean(path: str | Path) -> None:
     count = settings.get("num_hidden_layers")
     expected = layer_mean_files(count, 0)[1]["layer_weights"] if isinstance(count, int) and 0 < count < 1000 else None
     if settings.get("layer_start") != 1 or expected is None or not np.array_equal(weights, expected):
-        raise ModelFileError(f"{folder}: only the mean of layer 1 and the last layer is supported as a mean over layers")
+        raise ModelFileError(
+            f"{folder}: only the mean of layer 1 and the last layer is supported as a mean over layers; {OTHER_MODEL}"
+        )
 
 
 def layer_mean_files(layers: int, width: int) -> tuple[dict[str, object], Tensors]:
@@ -109,7 +114,9 @@ def read_dense(path: str | Path) -> tuple[tuple[str, ...], Params] | None:
     layers = [_dense_layer(folder) for folder in folders]
     for folder, (_, previous), (_, layer) in zip(folders[1:], layers, layers[1:], strict=False):
         if previous["kernel"].shape[1] != layer["kernel"].shape[0]:
-            raise ModelFileError(f"{folder}: in_features={layer['kernel'].shape[0]} is not the width of the layer before it")
+            raise ModelFileError(
+                f"{folder}: in_features={layer['kernel'].shape[0]} is not the width of the layer before it; {REPLACE_MODEL}"
+            )
     names = tuple(name for name, _ in layers)
     return (names, {f"layer_{number}": layer for number, (_, layer) in enumerate(layers)}) if layers else None
 
@@ -120,7 +127,7 @@ def _dense_layer(folder: Path) -> tuple[str, Params]:
     names = {torch_class: name for name, torch_class in ACTIVATION_CLASSES.items()}
     activation = settings.get("activation_function", ACTIVATION_CLASSES["tanh"])
     if not isinstance(activation, str) or activation not in names:
-        raise ModelFileError(f"{file}: activation_function={quote(activation)} is not one of {', '.join(names)}")
+        raise ModelFileError(f"{file}: activation_function={quote(activation)} is not one of {', '.join(names)}; {OTHER_MODEL}")
     tensors = module_tensors(folder)
     check_finite(tensors, folder)
     shape = settings.get("out_features"), settings.get("in_features")
@@ -128,7 +135,9 @@ def _dense_layer(folder: Path) -> tuple[str, Params]:
     fits = set(tensors) == {"linear.weight", *biases} and tensors["linear.weight"].shape == shape
     if not fits or any(tensors[name].shape != shape[:1] for name in biases):
         shapes = {name: list(tensor.shape) for name, tensor in tensors.items()}
-        raise ModelFileError(f"{folder}: tensors {quote(shapes)} do not fit {file.name}, expected {quote(list(shape))}")
+        raise ModelFileError(
+            f"{folder}: tensors {quote(shapes)} do not fit {file.name}, expected {quote(list(shape))}; {REPLACE_MODEL}"
+        )
     layer: Params = {"kernel": np.ascontiguousarray(tensors["linear.weight"].T)}
     return names[activation], layer | ({"bias": tensors["linear.bias"]} if biases else {})
 

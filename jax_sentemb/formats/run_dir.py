@@ -4,7 +4,7 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jax_sentemb.errors import ModelFileError
+from jax_sentemb.errors import REPLACE_FILE, ModelFileError
 from jax_sentemb.files import quote, read_json, write_json
 from jax_sentemb.formats import manifest
 from jax_sentemb.formats.encode_settings import DEFAULTS, EncodeSettings
@@ -48,21 +48,21 @@ def read_metadata(workdir: Path) -> dict[str, Any]:
 
     file = workdir / "model.json"
     if not file.is_file():
-        raise ModelFileError(f"{workdir} is not the work directory of a run: it has no model.json")
+        raise ModelFileError(f"{workdir} is not the work directory of a run: it has no model.json; give the --workdir of a run")
     metadata = read_json(file)
     check(file, metadata, RUN)
     if missing := [name for name in REQUIRED_KEYS if name not in metadata]:
-        raise ModelFileError(f"{file} is damaged: it has no {missing[0]}")
+        raise ModelFileError(f"{file} is damaged: it has no {missing[0]}; {REPLACE_FILE}")
     encoder = metadata["encoder"]
     if not isinstance(encoder, dict):
-        raise ModelFileError(f"{file} is damaged: encoder={quote(encoder)}")
+        raise ModelFileError(f"{file} is damaged: encoder={quote(encoder)}; {REPLACE_FILE}")
     if not is_words(metadata):
         config = config_of_fields(encoder, file)
         positions, length = config.max_position_embeddings - config.position_offset, metadata["max_seq_length"]
         if not isinstance(length, int) or not 2 <= length <= positions:
-            raise ModelFileError(f"{file} is damaged: max_seq_length={quote(length)} is not between 2 and {positions}")
+            raise ModelFileError(f"{file} is damaged: max_seq_length={quote(length)} is not from 2 to {positions}; {REPLACE_FILE}")
         if unknown := encoder.keys() - {field.name for field in dataclasses.fields(config)}:
-            raise ModelFileError(f"{file} is damaged: encoder has the unknown entry {quote(min(unknown))}")
+            raise ModelFileError(f"{file} is damaged: encoder has the unknown entry {quote(min(unknown))}; {REPLACE_FILE}")
     return metadata
 
 
@@ -111,7 +111,7 @@ def read_checkpoint(workdir: Path, which: str) -> tuple[Params, int]:
     try:
         content = manifest.verify(workdir / folder / str(int(which)))
     except manifest.Damaged as problem:
-        raise ModelFileError(f"--step {which}: {problem}") from None
+        raise ModelFileError(f"--step {which}: {problem}; give another --step, or restore the step from a copy") from None
     _check_run(workdir, folder, int(which), content)
     return read_params(workdir / folder / str(int(which))), int(which)
 
@@ -121,7 +121,7 @@ def _check_run(workdir: Path, folder: str, step: int, content: dict[str, Any]) -
     file, where = workdir / "model.json", workdir / folder / str(step)
     if file.is_file():
         run = Source(f"of {where}", fingerprint(CHECKPOINT, content[KEY]["sources"]))
-        check(file, read_json(file), RUN, {"run": run}, remedy="one of them was copied here from another run")
+        check(file, read_json(file), RUN, {"run": run}, remedy="restore the one that was copied from another run")
 
 
 def read_run_tokenizer(workdir: Path, metadata: dict[str, Any]) -> "Tokenizer | WordTokenizer":
@@ -140,7 +140,7 @@ def read_run_tokenizer(workdir: Path, metadata: dict[str, Any]) -> "Tokenizer | 
     if tokenizer.fingerprint != metadata["tokenizer"]:
         raise ModelFileError(
             f"{folder} is not the tokenizer with which the run was trained: its SHA-256 is {tokenizer.fingerprint[:12]}, that in "
-            f"model.json is {quote(metadata['tokenizer'])}"
+            f"model.json is {quote(metadata['tokenizer'])}; {REPLACE_FILE}"
         )
     return tokenizer
 

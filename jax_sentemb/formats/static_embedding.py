@@ -16,7 +16,7 @@ from safetensors.numpy import save
 
 from jax_sentemb.data.tokenizer import Tokenizer
 from jax_sentemb.data.tokenizer_checks import check_rows
-from jax_sentemb.errors import ModelFileError
+from jax_sentemb.errors import CORRECT, REPLACE_MODEL, ModelFileError
 from jax_sentemb.files import join_inside, quote, read_json, write_json, write_text
 from jax_sentemb.formats.encode_settings import DEFAULTS, FILE, EncodeSettings, read_encode_settings
 from jax_sentemb.formats.model_dir import check_hashes, check_normalize, read_modules
@@ -99,10 +99,10 @@ def _model2vec_settings(file: Path) -> tuple[bool, int | None]:
     config = read_side_file(file, "model2vec")
     normalize, max_length = config.get("normalize"), config.get("max_length", MODEL2VEC_LENGTH)
     if normalize is not None and not isinstance(normalize, bool):
-        raise ModelFileError(f"{file}: normalize={quote(normalize)} is neither true nor false")
+        raise ModelFileError(f"{file}: normalize={quote(normalize)} must be true or false; {CORRECT}")
     is_number = isinstance(max_length, int) and not isinstance(max_length, bool) and max_length > 0
     if max_length is not None and not is_number:
-        raise ModelFileError(f"{file}: max_length={quote(max_length)} is not a number of tokens")
+        raise ModelFileError(f"{file}: max_length={quote(max_length)} is not a number of tokens; {CORRECT}")
     return bool(normalize), max_length
 
 
@@ -113,15 +113,17 @@ def _vectors(file: Path) -> Float[np.ndarray, "pieces width"]:
     vectors = tensors.get(WEIGHT, tensors.get("embeddings"))
     if vectors is None or vectors.ndim != 2 or not vectors.size:
         shapes = {name: list(tensor.shape) for name, tensor in tensors.items()}
-        raise ModelFileError(f"{file}: expected a matrix {WEIGHT} or embeddings, got {quote(shapes)}")
+        raise ModelFileError(f"{file}: expected a matrix {WEIGHT} or embeddings, got {quote(shapes)}; {REPLACE_MODEL}")
     if WEIGHT in tensors:
         return vectors
     mapping, weights = tensors.get("mapping", np.arange(len(vectors))), tensors.get("weights")
     if mapping.ndim != 1 or mapping.dtype != np.int64 or mapping.min(initial=0) < 0 or mapping.max(initial=0) >= len(vectors):
-        raise ModelFileError(f"{file}: mapping must give each piece the number of one of the {len(vectors)} rows of embeddings")
+        raise ModelFileError(
+            f"{file}: mapping must give each piece the number of one of the {len(vectors)} rows of embeddings; {REPLACE_MODEL}"
+        )
     if weights is not None and weights.shape != mapping.shape:
         raise ModelFileError(
-            f"{file}: weights has shape {list(weights.shape)}, expected one number for each of {len(mapping)} pieces"
+            f"{file}: weights has shape {list(weights.shape)}, expected [{len(mapping)}], one for each piece; {REPLACE_MODEL}"
         )
     vectors = vectors.astype(np.float32)[mapping]
     return vectors if weights is None else vectors * weights[:, None]

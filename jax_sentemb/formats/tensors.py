@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Shaped
 from safetensors import SafetensorError, safe_open
 
-from jax_sentemb.errors import ModelFileError
+from jax_sentemb.errors import OTHER_MODEL, REPLACE_MODEL, ModelFileError
 from jax_sentemb.files import check_untrusted, join_inside, quote, read_json
 from jax_sentemb.types import Params
 
@@ -41,7 +41,7 @@ def check_finite(tensors: Tensors, where: Path) -> None:
     """Raise ModelFileError if a tensor contains NaN or Inf."""
     names = [name for name, tensor in tensors.items() if not np.isfinite(tensor).all()]
     if names:
-        raise ModelFileError(f"{where}: {names[0]} contains NaN or Inf")
+        raise ModelFileError(f"{where}: {names[0]} contains NaN or Inf; {REPLACE_MODEL}")
 
 
 def weight_files(folder: Path) -> list[Path]:
@@ -56,7 +56,7 @@ def weight_files(folder: Path) -> list[Path]:
     if index.is_file():
         names = read_json(index).get("weight_map")
         if not isinstance(names, dict) or not names:
-            raise ModelFileError(f"{index} has no weight_map")
+            raise ModelFileError(f"{index} has no weight_map; {REPLACE_MODEL}")
         return [join_inside(folder, name, index) for name in dict.fromkeys(map(str, names.values()))]
     pickles = [file.name for file in sorted(folder.iterdir()) if file.suffix in (".bin", ".pt", ".pth", ".ckpt")]
     if pickles:
@@ -64,7 +64,7 @@ def weight_files(folder: Path) -> list[Path]:
             f"{folder} has only the pickle file {pickles[0]}, and pickle files are never opened; if you trust it, convert it with "
             "transformers.AutoModel.from_pretrained(folder).save_pretrained(folder, safe_serialization=True)"
         )
-    raise ModelFileError(f"{folder} has no model.safetensors")
+    raise ModelFileError(f"{folder} has no model.safetensors; {REPLACE_MODEL}")
 
 
 def read_shapes(file: Path) -> Shapes:
@@ -79,19 +79,20 @@ def read_shapes(file: Path) -> Shapes:
         with file.open("rb") as stream:
             length = int.from_bytes(stream.read(8), "little")
             if length > HEADER_LIMIT:
-                raise ModelFileError(f"{file} is damaged: the claimed size of its header is {length:,} bytes")
+                raise ModelFileError(f"{file} is damaged: the claimed size of its header is {length:,} bytes; {REPLACE_MODEL}")
             header = json.loads(stream.read(length))
         header.pop("__metadata__", None)
         shapes = {name: _shape(entry) for name, entry in header.items()}
         expected = sum(math.prod(shapes[name]) * BYTES_PER_NUMBER[entry["dtype"]] for name, entry in header.items())
     except OSError as error:
-        raise ModelFileError(f"{file} is missing or damaged: {error.strerror}") from None
+        raise ModelFileError(f"{file} is missing or damaged: {error.strerror}; {REPLACE_MODEL}") from None
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError) as error:
         reason = f"{type(error).__name__} {str(error)[:200]}"
-        raise ModelFileError(f"{file} is missing or damaged: its header cannot be read ({reason})") from None
+        raise ModelFileError(f"{file} is missing or damaged: its header cannot be read ({reason}); {REPLACE_MODEL}") from None
     if expected != size - 8 - length:
         raise ModelFileError(
-            f"{file} is damaged: its header describes {expected:,} bytes of tensors, the file has {size - 8 - length:,}"
+            f"{file} is damaged: its header describes {expected:,} bytes of tensors, the file has "
+            f"{size - 8 - length:,}; {REPLACE_MODEL}"
         )
     check_memory(file, expected)
     return shapes
@@ -100,7 +101,7 @@ def read_shapes(file: Path) -> Shapes:
 def check_memory(where: Path, size: int) -> None:
     """Raise ModelFileError if `size` bytes of tensors do not fit into the memory of this machine."""
     if size > (memory := os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")):
-        raise ModelFileError(f"{where} has {size:,} bytes of tensors; this machine has {memory:,} bytes of memory")
+        raise ModelFileError(f"{where} has {size:,} bytes of tensors; this machine has {memory:,} bytes of memory; {OTHER_MODEL}")
 
 
 def _shape(entry: dict[str, Any]) -> tuple[int, ...]:
@@ -130,13 +131,13 @@ def read_safetensors(file: Path, skip: Callable[[str], bool] = lambda name: Fals
         with safe_open(file, framework="numpy") as tensors:
             return {name: _read(tensors.get_tensor(name), f"{file}: {name}", name in integers) for name in names}
     except (SafetensorError, OSError, ValueError, TypeError, KeyError, OverflowError, MemoryError) as error:
-        raise ModelFileError(f"{file} is missing or damaged: {str(error)[:200]}") from None
+        raise ModelFileError(f"{file} is missing or damaged: {str(error)[:200]}; {REPLACE_MODEL}") from None
 
 
 def _read(tensor: np.ndarray, where: str, may_be_integers: bool) -> np.ndarray:
     if may_be_integers and np.issubdtype(tensor.dtype, np.integer):
         return tensor.astype(np.int64)
     if tensor.dtype.name not in FLOATS:
-        raise ModelFileError(f"{where} has dtype {tensor.dtype.name}, expected one of {', '.join(FLOATS)}")
+        raise ModelFileError(f"{where} has dtype {tensor.dtype.name}, expected one of {', '.join(FLOATS)}; convert the weights")
     with np.errstate(over="ignore"):  # a float64 beyond the range of float32 becomes Inf, which `check_finite` finds
         return tensor.astype(np.float32, copy=False)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from flax.traverse_util import flatten_dict, unflatten_dict
 
-from jax_sentemb.errors import ModelFileError
+from jax_sentemb.errors import REPLACE_MODEL, ModelFileError
 from jax_sentemb.formats.tensors import Shapes, Tensors
 from jax_sentemb.models.bert_config import BertConfig
 from jax_sentemb.models.families.table import FAMILIES
@@ -138,4 +138,6 @@ def _raise_for(faults: list[str], where: str | Path) -> None:
     """Raise ModelFileError with the first faults, if there are any."""
     if faults:
         more = f"; and {len(faults) - 10} more" if len(faults) > 10 else ""
-        raise ModelFileError(f"{where}: {len(faults)} tensors do not fit config.json: {'; '.join(faults[:10])}{more}")
+        raise ModelFileError(
+            f"{where}: {len(faults)} tensors do not fit config.json: {'; '.join(faults[:10])}{more}; {REPLACE_MODEL}"
+        )

@@ -23,7 +23,7 @@ from jax_sentemb.data.digest import file_digest
 from jax_sentemb.data.tokenizer_checks import check_rows
 from jax_sentemb.data.word_tokenizer import WordTokenizer, count_words
 from jax_sentemb.data.word_vectors import read_word_vectors
-from jax_sentemb.errors import ConfigError, ModelFileError
+from jax_sentemb.errors import REPLACE_MODEL, ConfigError, ModelFileError
 from jax_sentemb.files import join_inside, quote, read_json, write_json
 from jax_sentemb.formats.encode_settings import DEFAULTS, FILE, EncodeSettings
 from jax_sentemb.formats.model_dir import check_hashes
@@ -190,8 +190,13 @@ def method_of(metadata: dict[str, Any], where: str) -> WordMethod:
         method.check(encoder, 2**30)
         hash(tuple(vars(method).values()))  # raises TypeError for nested values, which no setting has
     except (KeyError, TypeError, ValueError, AttributeError) as error:  # wrong types raise these as well
-        raise ModelFileError(f"{where} does not describe a model: {type(error).__name__} {error}") from None
+        raise _undescribed(where, error) from None
     return method
+
+
+def _undescribed(where: str | Path, error: Exception) -> ModelFileError:
+    """Return the error for a model.json with a method, settings or sizes that cannot exist."""
+    return ModelFileError(f"{where} does not describe a model ({type(error).__name__} {error}); {REPLACE_MODEL}")
 
 
 def with_readout(metadata: dict[str, Any], options: Sequence[str], params: Params | None) -> dict[str, Any]:
@@ -213,7 +218,7 @@ def with_readout(metadata: dict[str, Any], options: Sequence[str], params: Param
     changed = {**metadata, "settings": {**metadata["settings"], **chosen}}
     method = method_of(changed, "the option")
     if missing := [name for name in method.embedding_params if params is not None and name not in params]:
-        raise ConfigError(f"{' and '.join(missing)}: the directory has no such view")
+        raise ConfigError(f"{' and '.join(missing)}: the model has no such view; leave it out")
     return changed
 
 
@@ -232,7 +237,7 @@ def with_words(
     in_file = read_word_vectors(file, {*unknown, *known})
     table = dict(zip(in_file.words, in_file.vectors, strict=True))
     if any(not np.array_equal(table[word], vectors[number]) for number, word in enumerate(known) if word in table):
-        raise ConfigError(f"--vectors {file.name}: the word vectors of this model were trained; words cannot be added to them")
+        raise ConfigError(f"--vectors {file.name}: words cannot be added to trained word vectors; leave --vectors out")
     new = [word for word in unknown if word in table]
     if not new:
         return metadata, params, tokenizer
@@ -269,7 +274,7 @@ def read_files(directory: str | Path) -> tuple[dict[str, Any], Params, WordToken
     try:
         method = method_of(metadata, str(file))
     except ConfigError as error:
-        raise ModelFileError(f"{file}: {error}") from None
+        raise ModelFileError(f"{file}: {error}; {REPLACE_MODEL}") from None
     tensors: Tensors = {}
     for weights in word_weight_files(directory, method):
         tensors |= read_safetensors(weights)
@@ -278,12 +283,12 @@ def read_files(directory: str | Path) -> tuple[dict[str, Any], Params, WordToken
         parts = {name: part_from_torch(tensors, _tensor_location(method, name)[1]) for name in method.embedding_params}
         vectors = tensors[VECTORS]
     except KeyError as error:
-        raise ModelFileError(f"{directory} lacks the tensor {error}, which {metadata['method']} needs") from None
+        raise ModelFileError(f"{directory} lacks the tensor {error}, which {metadata['method']} needs; {REPLACE_MODEL}") from None
     words = WordsConfig(**metadata["encoder"])
     if vectors.shape != (words.vocab_size, words.hidden_size):
         raise ModelFileError(
             f"{directory}: {VECTORS} has shape {list(vectors.shape)}, expected "
-            f"[{quote(words.vocab_size)}, {quote(words.hidden_size)}] from model.json"
+            f"[{quote(words.vocab_size)}, {quote(words.hidden_size)}] from model.json; {REPLACE_MODEL}"
         )
     _check_parts(method, words, parts, file)
     tokenizer = WordTokenizer.load(directory)
@@ -302,11 +307,13 @@ def _check_parts(method: WordMethod, words: WordsConfig, parts: Params, where: P
     try:
         initial = jax.eval_shape(lambda: _with_linear_view(method.init(make_encoder(words), {}, jax.random.key(0)).params))
     except (TypeError, ValueError, OverflowError) as error:  # for sizes that no array can have
-        raise ModelFileError(f"{where} does not describe a model: {type(error).__name__} {error}") from None
+        raise _undescribed(where, error) from None
     for name, part in parts.items():
         shapes, expected = (
             {keystr(path): leaf.shape for path, leaf in tree_leaves_with_path(tree)} for tree in (part, initial[name])
         )
         for leaf in sorted({*shapes, *expected}):
             if shapes.get(leaf) != expected.get(leaf):
-                raise ModelFileError(f"{where}: {name}{leaf} has shape {shapes.get(leaf)}, its settings give {expected.get(leaf)}")
+                raise ModelFileError(
+                    f"{where}: {name}{leaf} has shape {shapes.get(leaf)}, expected {expected.get(leaf)}; {REPLACE_MODEL}"
+                )

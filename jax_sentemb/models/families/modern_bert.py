@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from jax_sentemb.errors import ModelFileError
+from jax_sentemb.errors import OTHER_MODEL, ModelFileError
 from jax_sentemb.files import quote
 from jax_sentemb.models.bert_config import BertConfig
 from jax_sentemb.models.families.family import GENERIC, Family
@@ -48,13 +48,15 @@ def _read_fields(content: dict[str, Any], file: Path) -> dict[str, Any]:
         global_indices = [index for index, name in enumerate(types) if name == LAYER_TYPES[True]] if is_usable else []
         distance = global_indices[1] if len(global_indices) > 1 else max(len(types), 1) if is_usable else 0
         if not distance or types != [LAYER_TYPES[index % distance == 0] for index in range(len(types))]:
-            raise ModelFileError(f"{file}: layer_types={quote(types)}: only every n-th layer from the first on may attend globally")
+            raise ModelFileError(
+                f"{file}: layer_types={quote(types)}: only every n-th layer from the first on may attend globally; {OTHER_MODEL}"
+            )
         fields["global_attn_every_n_layers"] = distance
     for name, theta in THETAS.items():
         rope = ropes.get(name) if isinstance(ropes, dict) else None
         if rope is not None and (not isinstance(rope, dict) or {**rope, "rope_theta": 0} not in ROPES):
             raise ModelFileError(
-                f"{file}: rope_parameters={quote(ropes)} is not supported, only rope_type='default' and rope_theta"
+                f"{file}: rope_parameters={quote(ropes)} is not supported, only rope_type='default' and rope_theta; {OTHER_MODEL}"
             )
         if rope and rope.get("rope_theta") is not None:
             fields[theta] = rope["rope_theta"]

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from jax_sentemb.errors import ModelFileError
+from jax_sentemb.errors import OTHER_MODEL, ModelFileError
 from jax_sentemb.files import quote
 from jax_sentemb.models.families.bert import BERT
 from jax_sentemb.models.families.camembert import CAMEMBERT
@@ -25,5 +25,5 @@ def family_of(model_type: Any, file: Path) -> Family:
         ModelFileError: There is no such family; the message lists those that exist.
     """
     if not isinstance(model_type, str) or model_type not in FAMILIES:
-        raise ModelFileError(f"{file}: model_type {quote(model_type)} is not one of {', '.join(FAMILIES)}")
+        raise ModelFileError(f"{file}: model_type {quote(model_type)} is not one of {', '.join(FAMILIES)}; {OTHER_MODEL}")
     return FAMILIES[model_type]
