@@ -1,4 +1,4 @@
-"""`jax-sentemb check`: what it counts, against counts made another way; what it finds odd, and what not; what it advises."""
+"""`jax-sentemb check`: what it counts, against counts made another way; which characters are suspicious; what it recommends."""
 
 import io
 import json
@@ -89,8 +89,8 @@ def test_a_line_of_the_greatest_length_is_not_too_long(tmp_path):
 def test_the_place_is_file_and_line(tmp_path, capsys):
     first = corpus_of(tmp_path, ["", "one", "", "two"], "a.txt")
     second = corpus_of(tmp_path, ["three", "", "four\x07"], "b.txt")
-    (odd,) = check(capsys, f"{first},{second}")["odd"]
-    assert (odd["file"], odd["line"], odd["sentences"]) == (str(second), 3, 1)
+    (suspicious,) = check(capsys, f"{first},{second}")["suspicious"]
+    assert (suspicious["file"], suspicious["line"], suspicious["sentences"]) == (str(second), 3, 1)
     assert run(f"{first},{second}") == 0
     assert f"control character: 1 sentence (first: {second} line 3)" in capsys.readouterr().out
 
@@ -200,8 +200,8 @@ def test_a_sentence_encoder_learns_from_neighbours_where_the_text_runs_on_else_f
 
 def test_text_that_the_model_does_not_know_lowers_the_certainty():
     summary = CorpusSummary("a.txt", "text", 300, 20, False, 64, "encoder", "", 8000, 512, "mean")
-    assert advise(summary._replace(unknown=0.01)).sure.startswith("fair")
-    assert advise(summary._replace(unknown=0.59)).sure.startswith("low: 59% of the pieces are unknown to this tokenizer")
+    assert advise(summary._replace(unknown=0.01)).confidence.startswith("fair")
+    assert advise(summary._replace(unknown=0.59)).confidence.startswith("low: 59% of the pieces are unknown to this tokenizer")
 
 
 def test_the_numbers_that_are_cited_are_those_of_the_experiments(tmp_path):

@@ -99,7 +99,7 @@ def test_on_a_terminal_there_is_one_bar_and_lines_stand_above_it(tmp_path, monke
     log = Log(tmp_path)
     log.progress(1, 4, 0.5, 640.0)
     bar = log.bar
-    log.say("step 2: STS12 50.00")
+    log.info("step 2: STS12 50.00")
     log.progress(4, 4, 0.25, 640.0)
     assert log.bar is bar
     log.close()

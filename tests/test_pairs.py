@@ -35,7 +35,7 @@ def test_labels_are_names_or_numbers_and_rows_without_one_are_counted(tmp_path):
     assert both.sentences == both.first + both.second
 
 
-@pytest.mark.parametrize(("limit", "value"), [("MOST_PAIRS", 2), ("MOST_TEXT", 24)])
+@pytest.mark.parametrize(("limit", "value"), [("MAX_PAIRS", 2), ("MAX_CHARACTERS", 24)])
 def test_more_pairs_than_memory_is_meant_to_hold_are_refused(monkeypatch, limit, value):
     rows = [(f"a.tsv line {line}", ("A man.", "A dog.", "1")) for line in (2, 3, 4)]
     monkeypatch.setattr(pairs_module, limit, value)

@@ -27,7 +27,7 @@ def task(name, parts, classes=2, seed=0):
         features[part] = random.normal(size=(rows, 6)).astype(np.float32)
         scores = features[part] @ direction
         labels = (scores + 2 * random.normal(size=scores.shape)).argmax(1)
-        if SETS[name].spec.kind == "relatedness":
+        if SETS[name].spec.procedure == "relatedness":
             labels = np.clip(3 + scores[:, 0] / 3 + random.normal(size=rows) / 3, 0, 5)
         splits[part] = TaskSplit([""] * rows, [], labels)
     return Task(name, SETS[name].spec, splits, tuple(map(str, range(classes))), (), ()), features

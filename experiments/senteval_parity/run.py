@@ -62,7 +62,7 @@ def main() -> None:
     for protocol in options.protocols.split(","):
         for name in options.tasks.split(","):
             item, place, vectors = embedded(name)
-            if protocol == "logreg" and item.data.spec.kind == "relatedness":
+            if protocol == "logreg" and item.data.spec.procedure == "relatedness":
                 continue  # one protocol for it in the toolkit too
             vectors = vectors.astype(np.float32)
             ours = suite.score_one(item, place, vectors, suite.Protocols(STS["senteval"], transfer.PROTOCOLS[protocol], 0)).scores

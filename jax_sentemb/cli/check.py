@@ -112,7 +112,7 @@ def survey(options: argparse.Namespace) -> dict[str, Any]:
             "whole_99_percent": whole,
             "histogram": histogram(lengths, [*(edge for edge in EDGES if edge < positions), positions]),
         },
-        "odd": _suspicious(records, files),
+        "suspicious": _suspicious(records, files),
         "order": {
             "consecutive": in_order,
             "in_common_neighbours": in_common and round(in_common[0], 4),
@@ -161,12 +161,12 @@ def describe(facts: dict[str, Any]) -> list[str]:
     ]
     lines = [table(("corpus", ""), rows, text_columns=(0, 1)), ""]
     lines += [table(("tokens", "sentences", ""), _bars(tokens["histogram"]), text_columns=(2,)), ""]
-    for row in facts["odd"]:
+    for row in facts["suspicious"]:
         unit = "line" if "line" in row else "row"
         where = f"first: {row['file']} {unit} {row[unit]}"
         count = f"{row['sentences']:,} sentence{'s' * (row['sentences'] > 1)}"
-        lines.append(f"odd         {row['what']}: {count} ({where}); {row['remedy']}")
-    return [*lines, *([] if facts["odd"] else ["odd         nothing"]), *_advice(facts["advice"], facts["usable"])]
+        lines.append(f"suspicious  {row['what']}: {count} ({where}); {row['remedy']}")
+    return [*lines, *([] if facts["suspicious"] else ["suspicious  nothing"]), *_advice(facts["advice"], facts["usable"])]
 
 
 def _bars(counts: dict[int, int]) -> list[tuple[str, str, str]]:
@@ -194,7 +194,7 @@ def _advice(advice: Advice | None, usable: int) -> list[str]:
     return [
         f"advice      {advice.recipe}: {settings}",
         f"            {advice.command}",
-        f"confidence  {advice.sure}",
+        f"confidence  {advice.confidence}",
         f"            {advice.evidence}",
         *(f"or          {alternative}" for alternative in advice.alternatives),
     ]

@@ -13,12 +13,12 @@ from jax_sentemb.data.corpus_files import corpus_name, open_text
 from jax_sentemb.data.records import Records
 from jax_sentemb.errors import ConfigError, DataError, plain
 from jax_sentemb.files import user_path, write_text
-from jax_sentemb.reporting.corpus_map import MOST, make_map
+from jax_sentemb.reporting.corpus_map import MAX_SENTENCES, make_map
 
 EPILOG = f"""\
 Writes one HTML page without scripts: a panel for each model with a mark for each sentence, whose text appears under the pointer,
 and a table of the groups. The groups are the labels in --label-column, or clusters. The layout is t-SNE (needs [map]) or PCA.
-Of a larger corpus, --sentences random ones are drawn; a map shows {MOST:,} at most.
+Of a larger corpus, --sentences random ones are drawn; a map shows {MAX_SENTENCES:,} at most.
 
 examples:
   jax-sentemb map --model all-MiniLM-L6-v2 runs/adapt --corpus corpus.txt --output map.html
@@ -41,7 +41,9 @@ def parser() -> Parser:
     parser.add_argument(
         "--label-column", default="", help="the field whose values are the groups (default: the groups are clusters)"
     )
-    parser.add_argument("--sentences", type=count, default=MOST, help=f"number of random sentences in the map (default: {MOST:,})")
+    parser.add_argument(
+        "--sentences", type=count, default=MAX_SENTENCES, help=f"number of random sentences in the map (default: {MAX_SENTENCES:,})"
+    )
     parser.add_argument("--seed", type=count, default=0, help="seed of the sentences, the clusters and the layout (default: 0)")
     parser.add_argument("--output", type=user_path, required=True, help="the HTML file to write")
     add_encoding_options(parser)
@@ -52,8 +54,10 @@ def main(argv: list[str]) -> int:
     """Run the command line `argv` (program name first) and return its exit code."""
     options = parser().parse_args(argv[1:])
     names = _model_names(options.model)
-    if not 2 <= options.sentences <= MOST:
-        raise ConfigError(f"--sentences {options.sentences}: a map shows 2 to {MOST} sentences; give a number in this range")
+    if not 2 <= options.sentences <= MAX_SENTENCES:
+        raise ConfigError(
+            f"--sentences {options.sentences}: a map shows 2 to {MAX_SENTENCES} sentences; give a number in this range"
+        )
     _check_output(options.output)
     texts, labels = _sample(options)
 

@@ -115,7 +115,7 @@ def describe(plan: "Plan", feed: float) -> list[str]:
         f"{plan.flop / max(plan.moved, 1):.0f} FLOP per byte, the chip has {chip.bfloat16 / chip.bandwidth:.0f} in bfloat16",
         f"padding     {plan.padding:.1%} of the arrays' bytes fill tiles",
         *(
-            f"network     {item.times} {item.kind} of {item.group} chips, {item.bytes / 1e6:.1f} MB"
+            f"network     {item.times} {item.operation} of {item.group} chips, {item.bytes / 1e6:.1f} MB"
             for item in plan.collectives or ()
         ),
         f"bound       {bound.limit}: at least {bound.seconds * 1e3:.2f} ms per step (compute {bound.compute * 1e3:.2f}, "

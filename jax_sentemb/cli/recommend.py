@@ -50,7 +50,7 @@ class Advice(NamedTuple):
     max_seq_length: int
     num_train_epochs: int
     steps: int
-    sure: str
+    confidence: str
     evidence: str
     alternatives: list[str]
 
@@ -61,7 +61,7 @@ class Choice(NamedTuple):
     recipe: str
     settings: dict[str, Any]
     steps: int  # the measured number of training steps
-    sure: str
+    confidence: str
     evidence: str
     alternatives: list[str]
 
@@ -149,7 +149,7 @@ def advise(corpus: CorpusSummary) -> Advice | None:
     if corpus.usable < MIN_SENTENCES:
         return None
     advice = _adapt(corpus) if corpus.pooling else _train(corpus)
-    return advice._replace(sure=UNREADABLE.format(corpus.unknown)) if corpus.unknown > MAX_UNKNOWN else advice
+    return advice._replace(confidence=UNREADABLE.format(corpus.unknown)) if corpus.unknown > MAX_UNKNOWN else advice
 
 
 def _train(corpus: CorpusSummary) -> Advice:
@@ -176,7 +176,7 @@ def _train(corpus: CorpusSummary) -> Advice:
         length,
         epochs,
         corpus.usable // batch * epochs if limit else choice.steps,
-        choice.sure,
+        choice.confidence,
         choice.evidence,
         [
             *([LONG] if length > LENGTHS[0] else []),
@@ -208,7 +208,7 @@ def _adapt(corpus: CorpusSummary) -> Advice:
         LENGTHS[0],
         math.ceil(choice.steps / (rows // min(BATCH, rows))),
         choice.steps,
-        choice.sure,
+        choice.confidence,
         choice.evidence,
         [
             *choice.alternatives,

@@ -16,8 +16,8 @@ from jax_sentemb.errors import DataError, Setting
 
 SIDES = ("sentence1", "sentence2")
 COMPARED = 1 << 20  # tokens of a side that are counted to find the longer side
-MOST_PAIRS = 1 << 22  # that memory has to hold; SNLI and MultiNLI together have 0.9 million
-MOST_TEXT = 1 << 29  # characters of their sentences
+MAX_PAIRS = 1 << 22  # that memory has to hold; SNLI and MultiNLI together have 0.9 million
+MAX_CHARACTERS = 1 << 29  # characters of their sentences
 NO_LABEL = ("", "-")  # SNLI writes "-" if the annotators did not agree
 
 
@@ -47,7 +47,7 @@ def read_pairs(files: str, classes: tuple[str, ...] = ()) -> LabelledPairs:
             a number.
 
     Raises:
-        DataError: A row is malformed, or there are more pairs than MOST_PAIRS or more text than MOST_TEXT.
+        DataError: A row is malformed, or there are more pairs than MAX_PAIRS or more text than MAX_CHARACTERS.
     """
     columns = (*SIDES, "label" if classes else "score")
     remedy = (f"labelled pairs have the columns {', '.join(columns)}",)
@@ -66,9 +66,9 @@ def make_pairs(rows: Iterable[tuple[str, Sequence[Any]]], classes: tuple[str, ..
             left_out += 1
             continue
         characters += len(left) + len(right)
-        if len(first) == MOST_PAIRS or characters > MOST_TEXT:
+        if len(first) == MAX_PAIRS or characters > MAX_CHARACTERS:
             raise DataError(
-                f"{where}: memory holds at most {MOST_PAIRS:,} labelled pairs with {MOST_TEXT:,} characters; give fewer rows"
+                f"{where}: memory holds at most {MAX_PAIRS:,} labelled pairs with {MAX_CHARACTERS:,} characters; give fewer rows"
             )
         first.append(left.strip())
         second.append(right.strip())

@@ -12,7 +12,7 @@ from jax_sentemb.errors import NumericsError
 AGREEMENT = "agreement/"  # prefix of the measures' names in metrics.jsonl
 SELECTING = "agreement/neighbours"  # the measure that selects weights
 NEIGHBOURS = 10
-MOST = 2048  # sentences that are compared with each other: 2 million pairs
+MAX_SENTENCES = 2048  # sentences that are compared with each other: 2 million pairs
 
 
 def agreement(

@@ -101,12 +101,12 @@ def _read_disjoint(path: Path) -> sts_data.ScoredPairs:
 
 
 def _task(
-    folder: str, kind: str, files: dict[str, tuple[str, int]], read: _Reader, classes: tuple[str, ...] = (),
+    folder: str, procedure: str, files: dict[str, tuple[str, int]], read: _Reader, classes: tuple[str, ...] = (),
     pairs: bool = False, has_f1: bool = False,
 ) -> TaskSpec:  # fmt: skip
     """Return a spec from {split or class: (file below `folder`, published count)}."""
     paths = {split: f"{folder}/{file}" for split, (file, _) in files.items()}
-    return TaskSpec(kind, paths, {split: count for split, (_, count) in files.items()}, read, classes, pairs, has_f1)
+    return TaskSpec(procedure, paths, {split: count for split, (_, count) in files.items()}, read, classes, pairs, has_f1)
 
 
 def _two_classes(

@@ -21,7 +21,7 @@ from jax_sentemb.retrieval.search import search
 from jax_sentemb.retrieval.sources import VectorSource
 
 SAMPLE = 50_000  # texts that are scored at most
-MOST_CLASSES = 1000  # with which clusters and a classifier are compared; more need gigabytes, and are often ids
+MAX_CLASSES = 1000  # with which clusters and a classifier are compared; more need gigabytes, and are often ids
 NEAREST = (1, 5)
 FOLDS = 5
 INVERSE_L2 = 1.0
@@ -70,7 +70,7 @@ class LabelTask:
         self._classes = np.array([number_of[label] for label in labels])
         self._counts = np.bincount(self._classes)
         self.title = f"Labels: {len(texts):,} texts, {len(names):,} classes, {corpus_name(file)}"
-        self._has_few_classes = len(names) <= MOST_CLASSES
+        self._has_few_classes = len(names) <= MAX_CLASSES
         self.notes = without + _notes(texts, self._counts)
         self.texts = {"texts": Texts(texts, Source(corpus_name(file), fingerprint({"texts": texts})))}
         digest = fingerprint({"texts": texts, "labels": labels})
@@ -190,6 +190,6 @@ def _notes(texts: list[str], counts: np.ndarray) -> list[str]:
         notes.append(f"{repeated:,} texts repeat an earlier one, so the nearest other text may be a copy")
     if single := int((counts == 1).sum()):
         notes.append(f"{single:,} classes have a single text, which no other text can match")
-    if len(counts) > MOST_CLASSES:
-        notes.append(f"{len(counts):,} classes, more than {MOST_CLASSES:,}: only the nearest texts are scored")
+    if len(counts) > MAX_CLASSES:
+        notes.append(f"{len(counts):,} classes, more than {MAX_CLASSES:,}: only the nearest texts are scored")
     return notes

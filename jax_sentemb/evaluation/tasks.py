@@ -21,7 +21,7 @@ PROBING_SPLITS = {"train": "tr", "dev": "va", "test": "te"}
 class TaskSpec(NamedTuple):
     """The files of a task, and how SentEval scores it."""
 
-    kind: str  # "nested" (folds of one set), "kfold" (train, test), "split" (train, dev, test) or "relatedness"
+    procedure: str  # "nested" (folds of one set), "kfold" (train, test), "split" (train, dev, test) or "relatedness"
     files: dict[str, str]  # split, or class for "nested" -> path below the folder
     counts: dict[str, int]  # published number of sentences or pairs of each file
     read: Callable[[Path, str], Iterator[Example]]  # from a path and its split or class
@@ -148,10 +148,10 @@ def load_task(name: str, spec: TaskSpec, folder: Path) -> Task:
         for split, count in spec.counts.items()
         if len(examples[split]) != count
     )
-    if spec.kind == "nested":
+    if spec.procedure == "nested":
         examples = {"all": [example for split in examples.values() for example in split]}
     classes = spec.classes
-    if not classes and spec.kind != "relatedness":
+    if not classes and spec.procedure != "relatedness":
         classes = tuple(sorted({label for label, _, _ in examples["train"]}))
     file_names = ", ".join(sorted(set(spec.files.values())))
     splits = {split: _split(f"{name} ({file_names})", rows, classes, spec) for split, rows in examples.items()}
@@ -164,7 +164,7 @@ def _split(source: str, examples: list[Example], classes: tuple[str, ...], spec:
         raise DataError(f"{source}: one of its splits is empty")
     rows = []
     for label, first, second in examples:
-        if spec.kind == "relatedness":
+        if spec.procedure == "relatedness":
             value = finite(label)
             if value is None or not 0 <= value <= 5:
                 raise DataError(f"{source}: gold score {label[:20]!r} is not a number from 0 to 5")

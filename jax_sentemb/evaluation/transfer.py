@@ -73,11 +73,11 @@ def run(task: Task, features: dict[str, Float[np.ndarray, "_ width"]], protocol:
             raise NumericsError(f"{task.name}: the embeddings of {split} are not finite (NaN or Inf)")
         if np.ptp(values, axis=0).max() <= 1e-6 * np.abs(values).max():
             raise NumericsError(f"{task.name}: all {len(values)} embeddings of {split} are equal: the model collapsed")
-    if task.spec.kind == "relatedness":
+    if task.spec.procedure == "relatedness":
         return _relatedness(task, features)
-    if task.spec.kind == "nested":
+    if task.spec.procedure == "nested":
         return _nested(task, features["all"], protocol)
-    if task.spec.kind == "kfold":
+    if task.spec.procedure == "kfold":
         return _kfold(task, features, protocol)
     return _split(task, features, protocol)
 
@@ -120,8 +120,8 @@ def ensemble(task: Task, members: Sequence[Predictions]) -> dict[str, float]:
     weights = weights / np.maximum(weights.sum(axis=0), 1e-12)
     outputs = np.stack([member.outputs for member in members])
     mixed = np.einsum("m n ..., m n -> n ...", outputs, weights)
-    labels = task.splits["all" if task.spec.kind == "nested" else "test"].labels
-    if task.spec.kind == "relatedness":
+    labels = task.splits["all" if task.spec.procedure == "nested" else "test"].labels
+    if task.spec.procedure == "relatedness":
         return _regression_scores(mixed, labels)
     return _classification_scores(mixed.argmax(axis=1), labels, task)
 

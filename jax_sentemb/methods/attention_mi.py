@@ -14,7 +14,7 @@ from jax_sentemb.settings import check_settings, setting
 from jax_sentemb.types import Array
 
 STREAM = 1 << 20  # none of the encoder's dropout streams
-MOST_SAMPLES = 1 << 15  # their square is a number of 32 bits
+MAX_SAMPLES = 1 << 15  # their square is a number of 32 bits
 
 
 class Positions(NamedTuple):
@@ -49,7 +49,7 @@ class AttentionMI:
     """
 
     weight: float = setting(2.5e-3, least=0)  # weight of the AMI loss; the default is the paper's for Wikipedia
-    samples: int = setting(150, least=2, most=MOST_SAMPLES)  # number of positions of a slice that are compared
+    samples: int = setting(150, least=2, most=MAX_SAMPLES)  # number of positions of a slice that are compared
     layers: tuple[int, ...] = setting((), least=1)  # layers to compare, counted from 1; empty: those of depth
     # Layers to compare: those before the last, the last four, or the upper half.
     depth: str = setting("code", choices=("code", "paper", "upper"))

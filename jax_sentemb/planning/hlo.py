@@ -64,9 +64,9 @@ class Instruction(NamedTuple):
 
 
 class Collective(NamedTuple):
-    """All collectives of one kind and group size."""
+    """All collectives of one operation and group size."""
 
-    kind: str  # an element of COLLECTIVES
+    operation: str  # an element of COLLECTIVES
     group: int  # devices that take part together
     times: int  # in one step, loops unrolled
     bytes: float  # of the whole arrays, on one device, in one step
@@ -92,21 +92,23 @@ class Program:
         return total
 
     def collectives(self, devices: int) -> list[Collective]:
-        """Return the collectives by kind and group size; all `devices` take part if the text names no groups."""
+        """Return the collectives by operation and group size; all `devices` take part if the text names no groups."""
         count: Counter[tuple[str, int]] = Counter()
         size: dict[tuple[str, int], float] = defaultdict(float)
         for line, runs in self._everywhere():
-            kind = line.opcode.removesuffix("-start")
-            if kind not in COLLECTIVES:
+            operation = line.opcode.removesuffix("-start")
+            if operation not in COLLECTIVES:
                 continue
             shapes = (
-                line.shapes[1:] if line.opcode.endswith("-start") and kind != "all-reduce" and len(line.shapes) > 1 else line.shapes
+                line.shapes[1:]
+                if line.opcode.endswith("-start") and operation != "all-reduce" and len(line.shapes) > 1
+                else line.shapes
             )
             group = _group(line.attributes, devices)
-            bytes_ = sum(shape.bytes for shape in shapes if shape.sizes or kind == "all-reduce")
-            count[kind, group] += int(runs)
-            size[kind, group] += runs * bytes_ * (group if kind == "reduce-scatter" else 1)
-        return [Collective(kind, group, count[kind, group], size[kind, group]) for kind, group in sorted(count)]
+            bytes_ = sum(shape.bytes for shape in shapes if shape.sizes or operation == "all-reduce")
+            count[operation, group] += int(runs)
+            size[operation, group] += runs * bytes_ * (group if operation == "reduce-scatter" else 1)
+        return [Collective(operation, group, count[operation, group], size[operation, group]) for operation, group in sorted(count)]
 
     def padding(self) -> float:
         """Return the share of the bytes of all results that is padding of tiles."""

@@ -49,7 +49,7 @@ def bound(chip: Chip, precision: str, flop: float, moved: float, collectives: Se
 def sent_bytes(collective: Collective) -> float:
     """Return the bytes that a device must send at least (rings; Thakur et al. 2005)."""
     share = 1 - 1 / max(collective.group, 1)
-    return collective.bytes * {"all-reduce": 2 * share, "collective-permute": 1.0}.get(collective.kind, share)
+    return collective.bytes * {"all-reduce": 2 * share, "collective-permute": 1.0}.get(collective.operation, share)
 
 
 def product_flop(jaxpr: Any) -> float:

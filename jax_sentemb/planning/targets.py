@@ -38,7 +38,7 @@ CHIPS = {
 TPUS = ("v5e", "v5p", "v6e")
 FLAT = {1: "1x1", 4: "2x2", 8: "2x4", 16: "4x4", 32: "4x8", 64: "8x8", 128: "8x16", 256: "16x16"}
 CUBES = {4: "2x2x1", 8: "2x2x2", 16: "2x2x4", 32: "2x4x4", 64: "4x4x4", 128: "4x4x8", 256: "4x8x8", 512: "8x8x8", 1024: "8x8x16"}
-MOST_SLICES = 64
+MAX_SLICES = 64
 EXAMPLES = "tpu:v5e-16, tpu:v5p-128, v6e (the smallest slice), tpu:2xv5e-256 (two slices), h100:8, h200"
 INSTALL = {
     "tpu": "the TPU compiler is not installed: pip install 'jax_sentemb[plan-tpu]' (libtpu, 0.5 GB; no TPU is needed)",
@@ -72,10 +72,10 @@ def parse_target(text: str) -> Target:
         slices, generation = int(match[1] or 1), match[2]
         chip, shapes = CHIPS[generation], CUBES if generation == "v5p" else FLAT
         chips, remainder = divmod(int(match[3] or min(shapes) * chip.units), chip.units)
-        if remainder or chips not in shapes or not 1 <= slices <= MOST_SLICES:
+        if remainder or chips not in shapes or not 1 <= slices <= MAX_SLICES:
             sizes = ", ".join(str(size * chip.units) for size in shapes)
             counts = "cores, two a chip" if chip.units == 2 else "chips"
-            raise ConfigError(f"--target {text}: 1 to {MOST_SLICES} slices of {generation} that have {sizes} {counts}")
+            raise ConfigError(f"--target {text}: 1 to {MAX_SLICES} slices of {generation} that have {sizes} {counts}")
         return Target(text, "tpu", chip, slices * chips, f"{generation}:{shapes[chips]}", slices)
     if match := re.fullmatch(r"(h100|h200)(?::(\d+))?", text):
         chip, count = CHIPS[match[1]], int(match[2] or 1)

@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 
 from jax_sentemb.cosines import unit_length
 
-MOST = 2000  # sentences of a map; more would hide each other
+MAX_SENTENCES = 2000  # sentences of a map; more would hide each other
 GROUPS = 8  # at most; each has its own colour and shape
 PER_GROUP = 20  # sentences for each cluster, so that few sentences have few clusters
 NEIGHBOURS = 10  # nearest neighbours that are compared with the group of a sentence

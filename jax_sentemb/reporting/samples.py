@@ -21,7 +21,7 @@ QUERIES, NEAREST = 8, 3  # sentences that are shown, and neighbours of each
 LONGEST = 300  # characters of a sentence that are stored
 BINS = 50  # of the histogram, over cosines from -1 to 1
 DOTS = 300  # pairs of a set that are stored; ranges include all pairs
-MOST = 2000  # vectors that are stored, for the map and the neighbours before and after training
+MAX_VECTORS = 2000  # vectors that are stored, for the map and the neighbours before and after training
 VECTOR_BYTES = 1 << 23  # of all stored vectors; start.json must stay below the limit of files.JSON_LIMIT
 LONG_RUN = 50_000  # training rows from which a map is laid out by t-SNE
 SHORT_RUN_MARKS = 512  # sentences of the map of a shorter run
@@ -98,7 +98,7 @@ def map_size(trained_rows: int) -> MapSize:
     """
     if trained_rows < LONG_RUN:
         return MapSize(SHORT_RUN_MARKS, "the run is short")
-    return MapSize(min(MOST, trained_rows // ROWS_PER_MARK))
+    return MapSize(min(MAX_VECTORS, trained_rows // ROWS_PER_MARK))
 
 
 def store_vectors(unit: Vectors, sentences: Sequence[str]) -> dict[str, Any]:
@@ -121,7 +121,7 @@ def stored_vectors(stored: Mapping[str, Any], sentences: Sequence[str]) -> Vecto
 
 def stored_rows(unit: Vectors) -> Int[np.ndarray, " rows"]:
     """Return the numbers of the rows that are stored: all, or evenly spread ones of many or wide vectors."""
-    most = max(NEAREST + 1, min(len(unit), MOST, VECTOR_BYTES // (2 * unit.shape[1])))
+    most = max(NEAREST + 1, min(len(unit), MAX_VECTORS, VECTOR_BYTES // (2 * unit.shape[1])))
     return np.unique(np.linspace(0, len(unit) - 1, most).astype(int))
 
 

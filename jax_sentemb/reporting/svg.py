@@ -13,7 +13,7 @@ from markupsafe import Markup, escape
 WIDTH, HEIGHT = 340, 214  # of a chart, in its own units: letters of 11 are readable if it is as wide as a phone
 LEFT, RIGHT, TOP, BOTTOM = 52, 10, 24, 38  # margins
 MAP_SIDE = 480  # width and height of a map
-MOST = 240  # points of a line; if there are more, groups are drawn by their mean and a band from lowest to highest
+MAX_POINTS = 240  # points of a line; if there are more, groups are drawn by their mean and a band from lowest to highest
 SERIES = "abcdefgh"  # classes, each with its own colour
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")  # neither HTML nor XML may contain them
 
@@ -47,7 +47,7 @@ def line_chart(title: str, series: Mapping[str, Points], unit: str = "", mark: f
     if mark is not None:
         elements.append(element("path", d=f"M{x(mark):.1f} {TOP}V{HEIGHT - BOTTOM}", _class="mark"))
     for name, points in reversed(sorted_series.items()):  # the first series is on top
-        size = -(-len(points) // MOST)
+        size = -(-len(points) // MAX_POINTS)
         groups = [points[start : start + size] for start in range(0, len(points), size)]
         means = [tuple(sum(column) / len(group) for column in zip(*group, strict=True)) for group in groups]
         if len(means) < len(points):

@@ -16,7 +16,7 @@ from jax_sentemb.data.tokenizer import Lines
 from jax_sentemb.data.tokens import Subsample, draw
 from jax_sentemb.distillation.teacher import WORDS, has_vectors, teacher_names, teacher_vectors
 from jax_sentemb.errors import ConfigError, DataError, Setting
-from jax_sentemb.evaluation.agreement import AGREEMENT, MOST, agreement
+from jax_sentemb.evaluation.agreement import AGREEMENT, MAX_SENTENCES, agreement
 from jax_sentemb.inference.embedder import Embedder
 from jax_sentemb.inference.load import load
 from jax_sentemb.methods.distillation import Distillation
@@ -35,7 +35,7 @@ class HeldOut(NamedTuple):
 
 
 def held_out_sentences(config: Config, examples: Examples | None, corpus: Lines, parts: int) -> HeldOut | None:
-    """Return the sentences of eval.held_out, or else those of data.validation; at most MOST of them.
+    """Return the sentences of eval.held_out, or else those of data.validation; at most MAX_SENTENCES of them.
 
     Args:
         config: The settings of the run.
@@ -57,7 +57,7 @@ def held_out_sentences(config: Config, examples: Examples | None, corpus: Lines,
         return _of_files(config.eval.held_out, (config.data.column, config.data.join), method)
     if examples is None:
         return None
-    count = min(MOST // parts, len(examples))
+    count = min(MAX_SENTENCES // parts, len(examples))
     rows = np.linspace(0, len(examples) - 1, count).astype(int)
     sentences, vectors = [corpus[int(line)] for line in examples.line[rows]], examples.labels(rows, 0)
     assert vectors is not None
@@ -78,7 +78,7 @@ def _of_files(files: str, columns: tuple[str, str], method: Distillation) -> Hel
         sentences = open_corpus(files, *columns)
     except DataError as error:
         raise DataError(str(error).replace("data.files=", "eval.held_out=")) from None
-    subset = Subsample(min(MOST, len(sentences)), 0)
+    subset = Subsample(min(MAX_SENTENCES, len(sentences)), 0)
     lines = draw(len(sentences), subset)
     vectors = teacher_vectors(method.teacher, method.teacher_precision, sentences, subset)
     return HeldOut([sentences[int(line)] for line in lines], vectors.take(lines))

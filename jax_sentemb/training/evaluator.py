@@ -173,7 +173,7 @@ class Scorer:
         summary = [f"{self.dev} {score:.2f}"] if score is not None else []
         digits = {"uniformity": 2, "spread": 3} if summary else {"retrieval": 2, "uniformity": 2, "spread": 3}
         summary += [f"{name} {diagnostics[name]:.{decimals}f}" for name, decimals in digits.items() if name in diagnostics]
-        self.log.say(f"step {step}{label and f', {label}'}: {', '.join(summary)}")
+        self.log.info(f"step {step}{label and f', {label}'}: {', '.join(summary)}")
         if diagnostics.get("collapsed") and step:  # a new encoder starts with nearly equal vectors
             problem = (
                 f"step {step}: the embeddings collapse (spread {diagnostics['spread']:.3f}, "

@@ -83,14 +83,14 @@ class Log:
     def values(self, step: int, values: Mapping[str, float], digits: int) -> None:
         """Log measured values and print them with `digits` decimals."""
         self.event(step, values)
-        self.say(f"step {step}: " + ", ".join(f"{name.replace('/', ' ', 1)} {value:.{digits}f}" for name, value in values.items()))
+        self.info(f"step {step}: " + ", ".join(f"{name.replace('/', ' ', 1)} {value:.{digits}f}" for name, value in values.items()))
 
     def warn(self, step: int, text: str) -> None:
         """Print a warning, and log it for the report."""
         self.event(step, {"warning": text})
-        self.say(f"warning: {text}")
+        self.info(f"warning: {text}")
 
-    def say(self, text: str) -> None:
+    def info(self, text: str) -> None:
         """Print a line above the progress bar."""
         if self.is_main:
             if self.bar is None:

@@ -77,22 +77,22 @@ class Results:
             "missing_tasks": setup.missing_tasks,
         } | kept
         if kept:
-            self._log.say(f"the {kept['kept_encoder']} encoder is exported: {kept['kept_because']}")
+            self._log.info(f"the {kept['kept_encoder']} encoder is exported: {kept['kept_because']}")
         results["diagnostics"] = diagnostics
         end = {f"eval/{name}/spearman_cosine": result["spearman"]["all"] for name, result in scores.items()}
         if dev_scores := scorer.on_dev_task(params):
             results["dev"] = {name.rpartition("/")[2]: value for name, value in dev_scores.items()}
             end |= dev_scores
-            self._log.say(f"dev       {', '.join(f'{name} {value:.2f}' for name, value in results['dev'].items())}")
+            self._log.info(f"dev       {', '.join(f'{name} {value:.2f}' for name, value in results['dev'].items())}")
         end |= {f"diagnostics/{name}": value for name, value in results["diagnostics"].items()}
         if self._agreement:
             results["teacher"] = self._agreement.summary(params)
             end |= {f"{AGREEMENT}{name}": value for name, value in results["teacher"]["agreement"].items()}
-            self._log.say(f"teacher   {describe_teacher(results['teacher'])}")
+            self._log.info(f"teacher   {describe_teacher(results['teacher'])}")
         if widths := self._config.train.matryoshka:
             embed = functools.partial(scorer.embedder, params)
             results["widths"] = width_scores(embed, setup.tasks, scorer.sample, widths)
-            self._log.say(f"widths    {describe_widths(results['widths'])}")
+            self._log.info(f"widths    {describe_widths(results['widths'])}")
         loaded = getattr(self._config.encoder, "weights", "")
         results["verdict"] = worse_than_start(measured, end) if loaded else ""
         if loaded and not step and self._config.train.max_steps and self._config.eval.select != "last":
@@ -115,7 +115,7 @@ class Results:
             self._log.warn(step, results["verdict"])
         elif loaded and not compared(measured, end):
             advice = "give labelled pairs with --config.eval.dev=pairs.tsv"
-            self._log.say(f"cannot tell whether the export is better than the start: {advice}")
+            self._log.info(f"cannot tell whether the export is better than the start: {advice}")
 
     def sample(self, when: str, step: int, params: Params, trained_rows: int) -> None:
         """Write samples/`when`.json: neighbours and similarities under these weights, so that the report needs no model.

@@ -170,6 +170,6 @@ def _run(config: Config, workdir: Path) -> int:
             trainer.train()
             trainer.finish()
         except Preempted:
-            trainer.say_stopped()
+            trainer.print_stopped()
             return PREEMPTED
     return 0

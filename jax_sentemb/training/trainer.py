@@ -84,10 +84,10 @@ class Trainer:
         agree(json.dumps(sources))
         self.log = Log(workdir, config.train, flatten(config))
         for line in description(setup, self.steps, self.mesh.size).splitlines():
-            self.log.say(line)
+            self.log.info(line)
 
         for note in notes:
-            self.log.say(note)
+            self.log.info(note)
 
         self.encoder = run_encoder(config, setup.encoder_config, self.mesh)
         dense = dense_layers(config, self.start)
@@ -119,7 +119,7 @@ class Trainer:
         """
         if self.step < self.steps:
             reused = " (later runs of these shapes reuse the compiled programs)" if keeps_compiled_programs() else ""
-            self.log.say(f"compiling{reused}")
+            self.log.info(f"compiling{reused}")
         evaluates_here = 0 < self.step < self.steps and self.eval_steps and self.step % self.eval_steps == 0
         if self.step == 0 or (evaluates_here and self.progress.evaluated < self.step):  # a signal interrupted the evaluation
             self.state = self._evaluate(self.step, self.state)
@@ -158,10 +158,10 @@ class Trainer:
             self.results.score(params, step, progress.start, progress.measured, exported)
             self.results.sample("end", step, params, self.steps * self.config.data.batch_size)
 
-    def say_stopped(self) -> None:
+    def print_stopped(self) -> None:
         """Print the step at which a run stopped."""
         self.checkpoints.wait()
-        self.log.say(f"stopped at step {self.step} of {self.steps} and saved; the same command continues")
+        self.log.info(f"stopped at step {self.step} of {self.steps} and saved; the same command continues")
 
     def __enter__(self) -> "Trainer":
         return self
@@ -188,9 +188,9 @@ class Trainer:
             )
         path = self.workdir / "checkpoints" / str(self.step)
         self.progress, note = continued(path, saved, self.progress)
-        self.log.say(f"continuing at step {self.step} of {self.steps}")
+        self.log.info(f"continuing at step {self.step} of {self.steps}")
         if note:
-            self.log.say(note)
+            self.log.info(note)
         return True
 
     def _describe(self) -> None:
@@ -241,7 +241,7 @@ class Trainer:
         elif self.config.optimizer.plateau_factor < 1:
             state, total = drop_rate(state, self.config.optimizer.plateau_factor)
             log.event(step, {"learning_rate_factor": total})
-            log.say(f"step {step}: no improvement since step {progress.best_step}: learning rate x {total:.2g} from now on")
+            log.info(f"step {step}: no improvement since step {progress.best_step}: learning rate x {total:.2g} from now on")
         return state
 
     def _keep(self, step: int, params: Params, best_score: float | None, encoder: str) -> None:
@@ -322,7 +322,7 @@ class Trainer:
         params, at = self.state.params, self.step
         if at < self.steps:
             patience = self.config.eval.patience
-            log.say(f"training ends at step {at}: {patience} evaluations without improvement since step {progress.best_step}")
+            log.info(f"training ends at step {at}: {patience} evaluations without improvement since step {progress.best_step}")
         if progress.best_step < 0 or (progress.best_step == at and not progress.best_encoder):
             return params, at
         at, params = self.checkpoints.restore_best(params) or (at, params)
