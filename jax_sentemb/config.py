@@ -278,9 +278,9 @@ def check(config: Config) -> None:
 def _check_variants(config: Config) -> None:
     for name, variant in config.variants.items():
         if not re.fullmatch(r"[^\s,|=]+", name):
-            raise ConfigError(f"variants: the name {name!r} has a space or one of , | =")
+            raise ConfigError(f"variants: the name {name!r} has a space or one of , | =; rename it")
         if variant.baseline and variant.baseline not in config.variants:
-            raise ConfigError(f"variants: {name} has the baseline {variant.baseline}, which is not a variant")
+            raise ConfigError(f"variants: {name} has the baseline {variant.baseline}, which is not a variant; name another")
         check_types(variant, f"variants.{name}.")
     if config.variants and all(config.method != variant.method for variant in config.variants.values()):
         raise ConfigError(

@@ -14,6 +14,8 @@ REPLACE_FILE = "restore it from a copy, or run again the command that wrote it"
 REPLACE_MODEL = "download or export the model again"
 OTHER_MODEL = "choose another model"
 CORRECT = "correct the file, or choose another model"
+REPLACE_SET = "copy or download the files of the set again"
+RETRAIN = "train again with a lower learning rate, or choose another model"  # for embeddings that cannot be scored
 
 # Control sequences of a terminal: whole escape sequences, and single control characters except the line feed.
 _CONTROL = re.compile(

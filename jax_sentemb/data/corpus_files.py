@@ -52,7 +52,9 @@ def _plain_texts(files: str, columns: Columns, cache: Path) -> list[PlainText]:
 def _sentences(files: str, texts: list[PlainText], cache: Path) -> Sentences:
     sentences = Sentences([text.file for text in texts], cache, per_record=[text.per_record for text in texts])
     if not len(sentences):
-        raise DataError(Setting("data.files", files), f" contains no sentence ({sentences.report['lines']} lines, all blank)")
+        raise DataError(
+            Setting("data.files", files), f" contains no sentence ({sentences.report['lines']} lines, all blank); give text"
+        )
     return sentences
 
 
@@ -72,7 +74,9 @@ def open_text(
             sentences = Sentences([spooled], Path(folder), temporary=True)
             _ = sentences.lines  # computed now, since for large text it is a file in the folder
         if not len(sentences):
-            raise DataError(Setting("data.files", "-"), f": no sentence in {sentences.report['lines']} lines, all are blank")
+            raise DataError(
+                Setting("data.files", "-"), f": no sentence in {sentences.report['lines']} lines, all are blank; give text"
+            )
         return Records(sentences, [PlainText(spooled)], columns, cache_folder())
     except (ConfigError, DataError) as error:
         error.rename({"data.files": option, "data.column": "--column", "data.join": "--join"})

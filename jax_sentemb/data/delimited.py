@@ -50,7 +50,7 @@ def split_fields(path: Path, number: int, line: str, minimum: int) -> list[str]:
     """Return the fields of a tab-separated line; raise DataError if there are fewer than `minimum`."""
     fields = line.split("\t")
     if len(fields) < minimum:
-        raise DataError(f"{path}:{number}: {len(fields)} tab-separated fields, expected at least {minimum}")
+        raise DataError(f"{path}:{number}: {len(fields)} tab-separated fields, expected at least {minimum}; correct the line")
     return fields
 
 

@@ -236,7 +236,9 @@ def train_validation_split(examples: Examples, count: int, seed: int) -> tuple[E
         DataError: No example is left for training.
     """
     if count >= len(examples):
-        raise DataError(Setting("data.validation", count), f" leaves none of the {len(examples)} examples to train on")
+        raise DataError(
+            Setting("data.validation", count), f" leaves none of the {len(examples)} examples to train on; lower it, or add text"
+        )
     if getattr(examples, "ordered", False):
         rows = np.arange(len(examples) - count, len(examples))
     else:

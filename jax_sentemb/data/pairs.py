@@ -61,7 +61,7 @@ def make_pairs(rows: Iterable[tuple[str, Sequence[Any]]], classes: tuple[str, ..
     for row, (where, (left, right, label)) in enumerate(rows):
         for side, sentence in zip(SIDES, (left, right), strict=True):
             if not isinstance(sentence, str):
-                raise DataError(f"{where}: {side} is {type(sentence).__name__}, not text")
+                raise DataError(f"{where}: {side} is {type(sentence).__name__}, not text; fill in the text or drop the row")
         if str(label).strip() in NO_LABEL or not left.strip() or not right.strip():
             left_out += 1
             continue
@@ -75,7 +75,7 @@ def make_pairs(rows: Iterable[tuple[str, Sequence[Any]]], classes: tuple[str, ..
         records.append(row)
         labels.append(_class(label, classes, where) if classes else _score(label, where))
     if not first:
-        raise DataError(Setting("data.files", files), f": none of the {left_out} rows is a pair with a label")
+        raise DataError(Setting("data.files", files), f": none of the {left_out} rows is a pair with a label; add labels")
     return LabelledPairs(first, second, np.array(labels, np.float64), left_out, records)
 
 
@@ -85,13 +85,16 @@ def _class(label: Any, classes: tuple[str, ...], where: str) -> int:
         return classes.index(name)
     if name.isdigit() and int(name) < len(classes):
         return int(name)
-    raise DataError(f"{where}: label {name[:20]!r} is not one of {', '.join(classes)}, or a number from 0 to {len(classes) - 1}")
+    raise DataError(
+        f"{where}: label {name[:20]!r} is not one of {', '.join(classes)}, or a number from 0 to {len(classes) - 1}; "
+        "correct the row"
+    )
 
 
 def _score(score: Any, where: str) -> float:
     value = float(score) if isinstance(score, bool) else finite(str(score))
     if value is None:
-        raise DataError(f"{where}: score {str(score)[:20]!r} is not a number")
+        raise DataError(f"{where}: score {str(score)[:20]!r} is not a number; correct the row")
     return value
 
 

@@ -99,7 +99,7 @@ def _json_rows(
         try:
             row = json.loads(line, object_pairs_hook=_without_duplicates)
         except (ValueError, RecursionError) as error:
-            raise DataError(f"{path} line {number}: not JSON ({error})") from error
+            raise DataError(f"{path} line {number}: not JSON ({error}); write one object on each line") from error
         if missing := [column for column in columns if not isinstance(row, dict) or column not in row]:
             raise DataError(f"{path} line {number} has no key {missing[0]!r}: ", *remedy)
         yield f"{path} line {number}", [row.get(column) for column in (*columns, *optional)]
@@ -295,7 +295,7 @@ def _decode(text: Any, source: str) -> Any:
     try:
         return text.decode("utf-8") if isinstance(text, bytes) else text
     except UnicodeDecodeError as error:
-        raise DataError(Setting("data.files", source), f": a text is not UTF-8 ({error.reason})") from error
+        raise DataError(Setting("data.files", source), f": a text is not UTF-8 ({error.reason}); correct the data set") from error
 
 
 def _cannot_load(source: str, error: Exception) -> DataError:

@@ -173,7 +173,7 @@ def draw(count: int, subset: Subsample) -> Int[np.ndarray, " drawn"]:
     if size < 0 or (size > 1 and size != number):
         raise ConfigError(Setting("data.subset", size), " must be a whole number of sentences, or a fraction between 0 and 1")
     if number > count:
-        raise DataError(Setting("data.subset", size), f" exceeds the {count} sentences of the corpus")
+        raise DataError(Setting("data.subset", size), f" exceeds the {count} sentences of the corpus; lower it")
     return np.sort(np.random.Generator(np.random.Philox(subset.seed)).choice(count, number, replace=False))
 
 

@@ -58,13 +58,15 @@ def project(targets: VectorSource, width: int) -> Projection:
         if len(bad_rows := np.flatnonzero(~np.isfinite(block).all(axis=1))):
             row = start + int(bad_rows[0])
             row = int(targets.rows[row]) if isinstance(targets, RowSubset) else row
-            raise DataError(f"the vector of row {row} has NaN or Inf: a table cannot be trained on it")
+            raise DataError(
+                f"the vector of row {row} has NaN or Inf: a table cannot be trained on it; remove the row, or choose another model"
+            )
         total += block.sum(axis=0)
         products += block.T @ block
     mean = total / len(targets)
     covariance = products / len(targets) - np.outer(mean, mean)
     if np.trace(covariance) <= 1e-12 * np.trace(products) / len(targets):
-        raise DataError("all sentences have the same vector: a table cannot be trained on them")
+        raise DataError("all sentences have the same vector: a table cannot be trained on them; give other text or another model")
     return Projection(mean, np.linalg.eigh(covariance)[1][:, ::-1][:, :width])
 
 

@@ -7,7 +7,7 @@ import scipy
 from jaxtyping import Float
 
 from jax_sentemb.cosines import unit_length
-from jax_sentemb.errors import NumericsError
+from jax_sentemb.errors import RETRAIN, NumericsError
 
 AGREEMENT = "agreement/"  # prefix of the measures' names in metrics.jsonl
 SELECTING = "agreement/neighbours"  # the measure that selects weights
@@ -73,5 +73,7 @@ def _cosines(vectors: np.ndarray) -> np.ndarray:
 def _unit(vectors: np.ndarray) -> np.ndarray:
     values = np.asarray(vectors, np.float32)
     if not np.isfinite(values).all():
-        raise NumericsError(f"{(~np.isfinite(values).all(1)).sum()} of {len(values)} embeddings are not finite (NaN or Inf)")
+        raise NumericsError(
+            f"{(~np.isfinite(values).all(1)).sum()} of {len(values)} embeddings are not finite (NaN or Inf); {RETRAIN}"
+        )
     return unit_length(values)

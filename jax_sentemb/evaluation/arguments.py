@@ -17,7 +17,7 @@ import scipy
 from jaxtyping import Int
 
 from jax_sentemb.data.delimited import Row, decode_file, finite, read_rows, select_columns
-from jax_sentemb.errors import ConfigError, DataError, NumericsError
+from jax_sentemb.errors import REPLACE_SET, RETRAIN, ConfigError, DataError, NumericsError
 from jax_sentemb.evaluation.sts import SAME_COSINE, Embed, similarity
 from jax_sentemb.evaluation.sts_data import ScoredPairs
 from jax_sentemb.evaluation.transfer import pair_features
@@ -137,9 +137,9 @@ def _sides(embed: Embed, task: ArgumentTask) -> tuple[np.ndarray, np.ndarray]:
     row_of = {sentence: index for index, sentence in enumerate(dict.fromkeys(first + second))}
     vectors = np.asarray(embed(list(row_of)), np.float64)
     if bad_rows := int((~np.isfinite(vectors).all(axis=1)).sum()):
-        raise NumericsError(f"{task.name}: {bad_rows} of {len(vectors)} sentence embeddings are not finite (NaN or Inf)")
+        raise NumericsError(f"{task.name}: {bad_rows} of {len(vectors)} sentence embeddings are not finite (NaN or Inf); {RETRAIN}")
     if np.ptp(vectors, axis=0).max() <= 1e-6 * np.abs(vectors).max():
-        raise NumericsError(f"{task.name}: all {len(vectors)} sentence embeddings are equal: the model collapsed")
+        raise NumericsError(f"{task.name}: all {len(vectors)} sentence embeddings are equal: the model collapsed; {RETRAIN}")
     return vectors[[row_of[sentence] for sentence in first]], vectors[[row_of[sentence] for sentence in second]]
 
 
@@ -172,7 +172,9 @@ def _scores(task: ArgumentTask, values: np.ndarray, fold_of: np.ndarray) -> dict
             continue
         for rows in defined:
             if np.ptp(values[rows]) < SAME_COSINE:
-                raise NumericsError(f"{task.name}, {topic}: all {len(rows)} pairs are equally similar, so there is no correlation")
+                raise NumericsError(
+                    f"{task.name}, {topic}: all {len(rows)} pairs are equally similar, so there is no correlation; {RETRAIN}"
+                )
         for measure, correlation in correlations.items():
             by_measure[measure][topic] = 100 * float(np.mean([correlation(values[rows], gold[rows]).statistic for rows in defined]))
         pairs += sum(len(rows) for rows in defined)
@@ -234,19 +236,24 @@ def _afs(path: Path) -> tuple[ScoredPairs, str]:
     text = decode_file(path, errors="ignore")
     rows = _rows(path, text, ",", strict=False)
     if finite(rows[0][1][0]) is not None:
-        raise DataError(f"{path}:1: the first field is {rows[0][1][0][:20]!r}, expected a header that starts with regression_label")
+        raise DataError(
+            f"{path}:1: the first field is {rows[0][1][0][:20]!r}, expected a header that starts with "
+            f"regression_label; {REPLACE_SET}"
+        )
     entries = []
     for number, fields in rows[1:]:
         if len(fields) < 11:
-            raise DataError(f"{path}:{number}: {len(fields)} columns, expected 11 or more (gold score in 1, arguments in 10, 11)")
+            raise DataError(
+                f"{path}:{number}: {len(fields)} columns, expected 11 or more (gold score in 1, arguments in 10, 11); {REPLACE_SET}"
+            )
         if not fields[0].strip():
             continue
         gold = finite(fields[0])
         if gold is None or not 0 <= gold <= 5:
-            raise DataError(f"{path}:{number}: gold score {fields[0][:20]!r} is not a number from 0 to 5")
+            raise DataError(f"{path}:{number}: gold score {fields[0][:20]!r} is not a number from 0 to 5; correct the row")
         entries.append((fields[9], fields[10], gold))
     if not entries:
-        raise DataError(f"{path}: no row has a gold score in its first column")
+        raise DataError(f"{path}: no row has a gold score in its first column; {REPLACE_SET}")
     dropped = len(path.read_bytes().removeprefix(codecs.BOM_UTF8)) - len(text.encode())
     return _pairs(entries), f"{path}: {dropped} bytes that are not UTF-8 were dropped" if dropped else ""
 
@@ -263,7 +270,7 @@ def _table(path: Path) -> dict[str, ScoredPairs]:
         gold = UKP_GRADES.get(label) if graded else finite(label)
         if gold is None:
             expected = f"one of {', '.join(UKP_GRADES)} like the first label" if graded else "a number"
-            raise DataError(f"{path}:{number}: label {label[:20]!r} is not {expected}")
+            raise DataError(f"{path}:{number}: label {label[:20]!r} is not {expected}; correct the row")
         topics.setdefault(topic, []).append((first, second, gold))
     return {topic: _pairs(entries) for topic, entries in topics.items()}
 

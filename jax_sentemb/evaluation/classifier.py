@@ -19,7 +19,7 @@ import optax
 from jax import lax
 from jaxtyping import Float, Int, PRNGKeyArray
 
-from jax_sentemb.errors import NumericsError
+from jax_sentemb.errors import RETRAIN, NumericsError
 from jax_sentemb.types import Array
 
 SLOTS = 16  # jobs that are trained at the same time: enough work for two cores, and their batches stay in the processor's cache
@@ -85,7 +85,7 @@ def fit(
     """
     features = jnp.asarray(features, jnp.float32)
     if not bool(jnp.isfinite(features).all()):
-        raise NumericsError("features of the classifier are not finite (NaN or Inf)")
+        raise NumericsError(f"features of the classifier are not finite (NaN or Inf); {RETRAIN}")
     squared = settings.loss == "squared"
     classes = targets.shape[1] if squared else int(targets.max()) + 1
     fits = l2.shape[1]

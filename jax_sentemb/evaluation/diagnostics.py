@@ -8,7 +8,7 @@ from jaxtyping import Float
 
 from jax_sentemb.checks import array
 from jax_sentemb.cosines import unit_length
-from jax_sentemb.errors import ConfigError, NumericsError
+from jax_sentemb.errors import RETRAIN, ConfigError, NumericsError
 from jax_sentemb.types import Array
 
 Embeddings = Float[Array, "n width"]
@@ -110,7 +110,7 @@ def diagnose(embeddings: Embeddings, parts: tuple[Embeddings, Embeddings] | None
     """
     rows = len(embeddings)
     if rows < 2:
-        raise ConfigError(f"diagnostics need at least two embeddings, not {rows}")
+        raise ConfigError(f"diagnostics need at least two embeddings, not {rows}; give more text")
     chosen = np.linspace(0, rows - 1, min(rows, MAX_ROWS)).astype(int)
     vectors = array("embeddings", embeddings)[chosen]
     result: dict[str, float | bool] = {
@@ -134,5 +134,7 @@ def _unit(embeddings: Embeddings) -> Float[np.ndarray, "n width"]:
     if vectors.ndim != 2:
         raise ConfigError(f"embeddings have shape {list(vectors.shape)}: expected [rows, width]")
     if not np.isfinite(vectors).all():
-        raise NumericsError(f"{(~np.isfinite(vectors).all(-1)).sum()} of {len(vectors)} embeddings are not finite (NaN or Inf)")
+        raise NumericsError(
+            f"{(~np.isfinite(vectors).all(-1)).sum()} of {len(vectors)} embeddings are not finite (NaN or Inf); {RETRAIN}"
+        )
     return unit_length(vectors)

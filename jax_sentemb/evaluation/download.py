@@ -117,10 +117,15 @@ def _rows(source: HubSource, split: str, *columns: str) -> Iterator[tuple[Any, .
             table: Any = load_dataset(source.name, source.config, split=hub_split)
         except Exception as error:  # the hub client raises a dozen kinds of exceptions
             problem = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
-            raise DataError(f"{source.name} cannot be loaded from the hub: {problem}") from error
+            raise DataError(
+                f"{source.name} cannot be loaded from the hub ({problem}); check the network, and run the same command again"
+            ) from error
         for row in table:
             if missing := [column for column in columns if column not in row]:
-                raise DataError(f"{source.name} has no column {missing[0]!r}: the data set on the hub has changed")
+                raise DataError(
+                    f"{source.name} has no column {missing[0]!r}: the data set on the hub has changed; copy its files "
+                    "into the folder of --data"
+                )
             yield tuple(" ".join(row[column].split()) if isinstance(row[column], str) else row[column] for column in columns)
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Bool, Float, Int
 
-from jax_sentemb.errors import NumericsError
+from jax_sentemb.errors import RETRAIN, NumericsError
 from jax_sentemb.types import Array
 
 HISTORY = 10
@@ -56,12 +56,12 @@ def fit(
     """
     features = np.asarray(features, np.float32)
     if not np.isfinite(features).all():
-        raise NumericsError("features of the classifier are not finite (NaN or Inf)")
+        raise NumericsError(f"features of the classifier are not finite (NaN or Inf); {RETRAIN}")
     classes = int(labels.max()) + 1
     outputs = 1 if classes == 2 else classes
     class_counts = rows.astype(np.float32) @ np.eye(classes, dtype=np.float32)[labels]
     if (class_counts > 0).sum(axis=1).min() < 2:
-        raise NumericsError("the training rows of a fold have one class only")
+        raise NumericsError("the training rows of a fold have one class only; give more examples of each class")
     mean = features.mean(axis=0, dtype=np.float64)
     centred = jnp.asarray(features - mean.astype(np.float32))
     # One scale for all features avoids overflow and underflow of float32. The penalty is scaled as well, so the optimum is the
@@ -81,7 +81,7 @@ def fit(
             outputs=outputs,
         )
         if not float(distance.max()) <= LIMIT:
-            raise NumericsError(f"logistic regression did not converge: {float(distance.max()):.1e} from the optimum")
+            raise NumericsError(f"logistic regression did not converge: {float(distance.max()):.1e} from the optimum; {RETRAIN}")
         weights.append(np.asarray(weight @ axes.T) / scale)
         biases.append(np.asarray(bias, np.float64))
     weight, bias = np.concatenate(weights), np.concatenate(biases)

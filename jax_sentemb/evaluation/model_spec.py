@@ -76,7 +76,7 @@ def parse_spec(text: str) -> ModelSpec:
     if not equals or "/" in name:
         name, spec = "", text
     if equals and name in (".", ".."):
-        raise ConfigError(f"--model {text}: {name!r} cannot be the name of a model")
+        raise ConfigError(f"--model {text}: {name!r} cannot be the name of a model; choose another")
     try:
         numbers = [option for option in spec.rpartition("@")[2].split("+") if option.isdecimal()]
         source, options = split_options(spec, (*POOLINGS, *READOUTS, *WORD_OPTIONS, *POSTPROCESSING, *numbers))
@@ -141,14 +141,14 @@ def load_eval_model(
         metadata["kind"] = "tf-idf"
     elif is_word_vectors(path):
         if pooling:
-            raise ConfigError(f"--model {text}: {pooling[0]} is a pooling of encoders; word vectors are averaged")
+            raise ConfigError(f"--model {text}: {pooling[0]} is a pooling of encoders, but word vectors are averaged; remove it")
         vectors = read_word_vectors(path, vocabulary())
         average = WordAverageBaseline(vectors, sif=SIF if "sif" in words else None, stop_words="stop-words" in words)
         fit, per_task = _fitted(average), "sif" in words
         metadata |= {"kind": "word vectors", "sha256": sha256(path), "dimensions": int(vectors.vectors.shape[1])}
     else:
         if words:
-            raise ConfigError(f"--model {text}: {words[0]} is an option of word-vector files")
+            raise ConfigError(f"--model {text}: {words[0]} is an option of word-vector files; remove it")
         readout = [option for option in options if option not in postprocessing]
         more_words = (vectors_of, vocabulary) if vectors_of else None
         try:
@@ -159,7 +159,8 @@ def load_eval_model(
             widths = trained_widths(path)
         elif width > (widest := model.embedder.width(model.params)) or model.views.widths:
             raise ConfigError(
-                f"--model {text}: only an encoder with one vector of {width} or more numbers can be cut; it has {widest}"
+                f"--model {text}: only an encoder with one vector of {width} or more numbers can be cut; it has {widest}; "
+                f"remove @{width}"
             )
         fit, views = _constant(model), model.views
         metadata |= model.metadata

@@ -11,7 +11,7 @@ from jax_sentemb.checks import text
 from jax_sentemb.data.corpus_files import corpus_name, sources_of
 from jax_sentemb.data.pairs import LabelledPairs, make_pairs
 from jax_sentemb.data.tables import Rows, read_rows
-from jax_sentemb.errors import ConfigError, DataError, Message, NumericsError, Setting
+from jax_sentemb.errors import RETRAIN, ConfigError, DataError, Message, NumericsError, Setting
 from jax_sentemb.evaluation.classes import average_precision, best_f1
 from jax_sentemb.evaluation.measures import Measure, Scored
 from jax_sentemb.evaluation.sts import SAME_COSINE, similarity
@@ -66,7 +66,9 @@ class PairTask:
             NumericsError: All similarities are equal.
         """
         if np.ptp(cosines) < SAME_COSINE:
-            raise NumericsError(f"all {len(cosines)} pairs have the similarity {cosines[0]:.6f}: the embeddings collapsed")
+            raise NumericsError(
+                f"all {len(cosines)} pairs have the similarity {cosines[0]:.6f}: the embeddings collapsed; {RETRAIN}"
+            )
         if not self.is_binary:
             measures = {"Spearman": scipy.stats.spearmanr, "Pearson": scipy.stats.pearsonr}
             return Scored(len(cosines), {name: _correlation(function, cosines, self._gold) for name, function in measures.items()})

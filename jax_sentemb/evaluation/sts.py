@@ -12,7 +12,7 @@ import scipy  # imports its submodules when they are used, which saves a second 
 from jaxtyping import Float, Real
 
 from jax_sentemb.cosines import unit_length
-from jax_sentemb.errors import ConfigError, DataError, NumericsError
+from jax_sentemb.errors import RETRAIN, ConfigError, DataError, NumericsError
 from jax_sentemb.evaluation.postprocess import remove_first_component
 from jax_sentemb.evaluation.sts_data import ScoredPairs, StsTask
 from jax_sentemb.inference.views import NO_VIEWS, Views
@@ -70,7 +70,7 @@ def task_pair_scores(
     def scores(pairs: ScoredPairs) -> np.ndarray:
         values = np.asarray(score(list(zip(pairs.first, pairs.second, strict=True))), np.float64)
         if not np.isfinite(values).all():
-            raise NumericsError(f"{', '.join(tasks)}: scores of pairs are not finite (NaN or Inf)")
+            raise NumericsError(f"{', '.join(tasks)}: scores of pairs are not finite (NaN or Inf); {RETRAIN}")
         return values
 
     return _of_subsets(scores, tasks)
@@ -232,7 +232,9 @@ def _correlate(correlation: Callable[..., Any], name: str, cosine: np.ndarray, g
     if np.ptp(gold) == 0:
         raise DataError(f"{name}: all {len(gold)} pairs have the gold score {gold[0]:g}: give pairs with different scores")
     if np.ptp(cosine) < SAME_COSINE:
-        raise NumericsError(f"{name}: all {len(cosine)} pairs have the similarity {cosine[0]:.6f}: the embeddings collapsed")
+        raise NumericsError(
+            f"{name}: all {len(cosine)} pairs have the similarity {cosine[0]:.6f}: the embeddings collapsed; {RETRAIN}"
+        )
     return 100 * float(correlation(cosine, gold).statistic)
 
 
@@ -244,5 +246,5 @@ def _unit_length(vectors: np.ndarray, name: str) -> np.ndarray:
     """
     is_bad = ~np.isfinite(vectors).all(axis=-1)
     if is_bad.any():
-        raise NumericsError(f"{name}: {is_bad.sum()} of {len(vectors)} sentence embeddings are not finite (NaN or Inf)")
+        raise NumericsError(f"{name}: {is_bad.sum()} of {len(vectors)} sentence embeddings are not finite (NaN or Inf); {RETRAIN}")
     return unit_length(vectors)

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from jax_sentemb.data.delimited import decode_file, finite, numbered_lines, read_rows, select_columns, split_fields
-from jax_sentemb.errors import DataError, Setting
+from jax_sentemb.errors import REPLACE_SET, DataError, Setting
 from jax_sentemb.files import user_path
 
 
@@ -99,7 +99,7 @@ def read_year(inputs: Path, gold: Path) -> ScoredPairs:
     rows = [(number, split_fields(inputs, number, line, 2)) for number, line in numbered_lines(decode_file(inputs))]
     scores = [line for _, line in numbered_lines(decode_file(gold))]
     if len(rows) != len(scores):
-        raise DataError(f"{inputs} has {len(rows)} lines and {gold.name} has {len(scores)}: the files do not match")
+        raise DataError(f"{inputs} has {len(rows)} lines and {gold.name} has {len(scores)}: the files do not match; {REPLACE_SET}")
     return _pairs(inputs, ((number, fields[0], fields[1], score) for (number, fields), score in zip(rows, scores, strict=True)))
 
 
@@ -145,10 +145,12 @@ def _pairs(path: Path, rows: Iterable[tuple[int, str, str, str]]) -> ScoredPairs
             continue
         value = finite(score)
         if value is None:
-            raise DataError(f"{path}:{number}: score {score.strip()[:40]!r} is not a number")
+            raise DataError(f"{path}:{number}: score {score.strip()[:40]!r} is not a number; correct the line")
         first.append(first_sentence.strip())
         second.append(second_sentence.strip())
         gold.append(value)
     if len(set(gold)) < 2:
-        raise DataError(f"{path}: {len(gold)} pairs have {len(set(gold))} distinct scores, a correlation needs at least two")
+        raise DataError(
+            f"{path}: {len(gold)} pairs have {len(set(gold))} distinct scores, a correlation needs at least two; give other pairs"
+        )
     return ScoredPairs(first, second, np.array(gold))

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jax_sentemb import __version__
-from jax_sentemb.errors import DataError, NumericsError, UserError
+from jax_sentemb.errors import RETRAIN, DataError, NumericsError, UserError
 from jax_sentemb.evaluation import arguments, catalog, sts, sts_data, tasks, transfer
 from jax_sentemb.evaluation.catalog import SETS, AbsentSet, ArgumentSpec, check_is_there, load_sts_task
 from jax_sentemb.evaluation.model_spec import Embeddings, Encode, EvalModel
@@ -197,7 +197,7 @@ def score(
             encoded = time.perf_counter()
             if not np.isfinite(vectors).all():
                 bad_rows = int((~np.isfinite(vectors).all(axis=1)).sum())
-                raise NumericsError(f"{bad_rows} of {len(vectors)} sentence embeddings are not finite (NaN or Inf)")
+                raise NumericsError(f"{bad_rows} of {len(vectors)} sentence embeddings are not finite (NaN or Inf); {RETRAIN}")
             outcome = score_one(item, row_of, model.finish(vectors), protocols, model.views)
             seconds = {"encoding": encoded - started, "scoring": time.perf_counter() - encoded}
             yield item, outcome._replace(seconds={name: round(value, 3) for name, value in seconds.items()})

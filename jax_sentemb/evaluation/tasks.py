@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Real
 
 from jax_sentemb.data.delimited import decode_file, finite, numbered_lines, split_fields
-from jax_sentemb.errors import DataError
+from jax_sentemb.errors import REPLACE_SET, DataError
 
 Example = tuple[str, str, str]  # label, sentence, second sentence of a pair ("" without one)
 PROBING_SPLITS = {"train": "tr", "dev": "va", "test": "te"}
@@ -68,7 +68,7 @@ def read_trec(path: Path, split: str) -> Iterator[Example]:
         label, colon, text = line.partition(":")
         _, space, sentence = text.partition(" ")
         if not colon or not space:
-            raise DataError(f"{path}:{number}: expected LABEL:sublabel question, found {line[:40]!r}")
+            raise DataError(f"{path}:{number}: expected LABEL:sublabel question, got {line[:40]!r}; correct the line")
         yield label, sentence, ""
 
 
@@ -84,7 +84,7 @@ def read_sst5(path: Path, split: str) -> Iterator[Example]:
     for number, line in _lines(path):
         label, space, sentence = line.partition(" ")
         if not space:
-            raise DataError(f"{path}:{number}: expected a label, a space and a sentence, found {line[:40]!r}")
+            raise DataError(f"{path}:{number}: expected a label, a space and a sentence, got {line[:40]!r}; correct the line")
         yield label, sentence, ""
 
 
@@ -113,7 +113,7 @@ def read_probing(path: Path, split: str) -> Iterator[Example]:
     for number, line in _lines(path):
         fields = split_fields(path, number, line, 3)
         if fields[0] not in PROBING_SPLITS.values():
-            raise DataError(f"{path}:{number}: the first field is {fields[0][:20]!r}, expected tr, va or te")
+            raise DataError(f"{path}:{number}: the first field is {fields[0][:20]!r}, expected tr, va or te; {REPLACE_SET}")
         if fields[0] == PROBING_SPLITS[split]:
             yield fields[1], fields[-1], ""
 
@@ -161,20 +161,20 @@ def load_task(name: str, spec: TaskSpec, folder: Path) -> Task:
 def _split(source: str, examples: list[Example], classes: tuple[str, ...], spec: TaskSpec) -> TaskSplit:
     """Return the examples in SentEval's order: by token counts of both sentences, then by label, then as in the file."""
     if not examples:
-        raise DataError(f"{source}: one of its splits is empty")
+        raise DataError(f"{source}: one of its splits is empty; {REPLACE_SET}")
     rows = []
     for label, first, second in examples:
         if spec.procedure == "relatedness":
             value = finite(label)
             if value is None or not 0 <= value <= 5:
-                raise DataError(f"{source}: gold score {label[:20]!r} is not a number from 0 to 5")
+                raise DataError(f"{source}: gold score {label[:20]!r} is not a number from 0 to 5; correct the row")
         elif label not in classes:
-            raise DataError(f"{source}: unknown label {label[:20]!r}, expected one of {', '.join(classes[:8])}")
+            raise DataError(f"{source}: unknown label {label[:20]!r}, expected one of {', '.join(classes[:8])}; correct the row")
         else:
             value = classes.index(label)
         rows.append((first.split(), second.split(), value))
     rows.sort(key=lambda row: (len(row[0]), len(row[1]), row[2]))
     labels = np.array([value for _, _, value in rows])
     if len(np.unique(labels)) < 2:
-        raise DataError(f"{source}: all {len(rows)} examples have the same class")
+        raise DataError(f"{source}: all {len(rows)} examples have the same class; {REPLACE_SET}")
     return TaskSplit([" ".join(first) for first, _, _ in rows], [" ".join(second) for _, second, _ in rows] * spec.pairs, labels)

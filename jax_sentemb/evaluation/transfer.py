@@ -13,7 +13,7 @@ import numpy as np
 import scipy
 from jaxtyping import Float, Int, Real
 
-from jax_sentemb.errors import ConfigError, DataError, NumericsError
+from jax_sentemb.errors import RETRAIN, ConfigError, DataError, NumericsError
 from jax_sentemb.evaluation import classifier, logistic
 from jax_sentemb.evaluation.classifier import ClassifierJob, ClassifierSettings
 from jax_sentemb.evaluation.tasks import Task
@@ -70,9 +70,9 @@ def run(task: Task, features: dict[str, Float[np.ndarray, "_ width"]], protocol:
     """
     for split, values in features.items():
         if not np.isfinite(values).all():
-            raise NumericsError(f"{task.name}: the embeddings of {split} are not finite (NaN or Inf)")
+            raise NumericsError(f"{task.name}: the embeddings of {split} are not finite (NaN or Inf); {RETRAIN}")
         if np.ptp(values, axis=0).max() <= 1e-6 * np.abs(values).max():
-            raise NumericsError(f"{task.name}: all {len(values)} embeddings of {split} are equal: the model collapsed")
+            raise NumericsError(f"{task.name}: all {len(values)} embeddings of {split} are equal: the model collapsed; {RETRAIN}")
     if task.spec.procedure == "relatedness":
         return _relatedness(task, features)
     if task.spec.procedure == "nested":
@@ -101,7 +101,8 @@ def stratified_folds(labels: Int[np.ndarray, " rows"], folds: int, seed: int, na
     counts = np.bincount(codes)
     if counts.min() < folds:
         raise DataError(
-            f"{name}: {folds} folds need at least {folds} examples of every class, the smallest class has {counts.min()}"
+            f"{name}: {folds} folds need at least {folds} examples of every class, the smallest class has {counts.min()}; "
+            "add examples"
         )
     ordered = np.sort(codes)
     class_counts = np.array([np.bincount(ordered[fold::folds], minlength=len(counts)) for fold in range(folds)])
@@ -295,7 +296,7 @@ def _classification_scores(predicted: np.ndarray, labels: np.ndarray, task: Task
 
 def _regression_scores(predicted: np.ndarray, gold: np.ndarray) -> dict[str, float]:
     if np.ptp(predicted) == 0:
-        raise NumericsError("the regression predicts the same value for every pair, so there is no correlation")
+        raise NumericsError(f"the regression predicts the same value for every pair, so there is no correlation; {RETRAIN}")
     pearson: Any = scipy.stats.pearsonr(predicted, gold)  # SciPy declares no attributes
     spearman: Any = scipy.stats.spearmanr(predicted, gold)
     return {

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float
 
 from jax_sentemb.checks import array, text, whole_number
-from jax_sentemb.errors import ConfigError, DataError, NumericsError
+from jax_sentemb.errors import RETRAIN, ConfigError, DataError, NumericsError
 from jax_sentemb.evaluation import bm25
 from jax_sentemb.evaluation.label_task import CHANCE, LARGEST_CLASS, LabelTask
 from jax_sentemb.evaluation.measures import Estimate, Scored, bootstrap, differences, intervals, values_of
@@ -160,5 +160,5 @@ def embeddings_of(encoder: Any, lines: list[str]) -> Float[np.ndarray, "texts wi
     with np.errstate(over="ignore"):
         vectors = vectors.astype(np.float32)
     if not np.isfinite(vectors).all():
-        raise NumericsError("some of the embeddings are not finite (NaN or Inf)")
+        raise NumericsError(f"some of the embeddings are not finite (NaN or Inf); {RETRAIN}")
     return vectors

@@ -7,7 +7,7 @@ import numpy as np
 
 from jax_sentemb.cosines import unit_length
 from jax_sentemb.data.tokenizer import Lines
-from jax_sentemb.errors import NumericsError
+from jax_sentemb.errors import RETRAIN, NumericsError
 from jax_sentemb.evaluation.measures import Scored
 from jax_sentemb.provenance import Source
 from jax_sentemb.retrieval.sources import VectorSource
@@ -37,7 +37,7 @@ def check_distinct(vectors: VectorSource, texts: Texts) -> None:
         if len(rows) and np.abs(rows - first).max() > SAME_VECTOR:
             return
     if len({texts.lines[row] for row in range(len(texts.lines))} - {""}) > 1:
-        raise NumericsError(f"all {len(vectors):,} {texts.role or 'text'} vectors are equal: the embeddings collapsed")
+        raise NumericsError(f"all {len(vectors):,} {texts.role or 'text'} vectors are equal: the embeddings collapsed; {RETRAIN}")
 
 
 class UserTask(Protocol):

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float
 
-from jax_sentemb.errors import ModelFileError
+from jax_sentemb.errors import REPLACE_FILE, ModelFileError
 from jax_sentemb.evaluation.diagnostics import halves, retrieval
 from jax_sentemb.evaluation.sts import correlate_tasks, task_cosines
 from jax_sentemb.evaluation.sts_data import StsTask
@@ -59,6 +59,8 @@ def trained_widths(directory: Path) -> tuple[int, ...]:
             training = read_json(directory / name).get("training")
             widths = training.get("matryoshka", []) if isinstance(training, Mapping) else []
             if not isinstance(widths, list) or not all(type(width) is int and width > 0 for width in widths):
-                raise ModelFileError(f"{directory / name}: training.matryoshka={quote(widths)} is not a list of whole numbers")
+                raise ModelFileError(
+                    f"{directory / name}: training.matryoshka={quote(widths)} is not a list of whole numbers; {REPLACE_FILE}"
+                )
             return tuple(widths)
     return ()

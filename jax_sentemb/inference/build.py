@@ -11,7 +11,7 @@ from jaxtyping import Float
 from jax_sentemb.data.pairs import JoinedPairs
 from jax_sentemb.data.tokenizer import Tokenizer
 from jax_sentemb.data.word_tokenizer import WordTokenizer
-from jax_sentemb.errors import ModelFileError
+from jax_sentemb.errors import REPLACE_FILE, ModelFileError
 from jax_sentemb.files import quote
 from jax_sentemb.formats.run_dir import convolution_of, is_words
 from jax_sentemb.formats.word_model import WordMethod, method_of
@@ -103,7 +103,7 @@ def _word_embedder(
 ) -> Embedder:
     method, length = method_of(description, where), description.get("max_seq_length")
     if not isinstance(length, int) or length < 1:
-        raise ModelFileError(f"{where}: max_seq_length={quote(length)} is not a number of words")
+        raise ModelFileError(f"{where}: max_seq_length={quote(length)} is not a number of words; {REPLACE_FILE}")
     embed = _word_vectors(type(method), tuple(vars(method).items()), WordsConfig(**description["encoder"]), separate_views)
     return Embedder(embed, tokenizer, length, batch_size)
 

@@ -19,7 +19,7 @@ from jax_sentemb.checks import choice
 from jax_sentemb.data.tokenizer import Tokenizer
 from jax_sentemb.data.word_tokenizer import WordTokenizer
 from jax_sentemb.data.word_vectors import is_word_vectors
-from jax_sentemb.errors import ConfigError, ModelFileError
+from jax_sentemb.errors import OTHER_MODEL, ConfigError, ModelFileError
 from jax_sentemb.files import quote, read_json, sha256, user_path
 from jax_sentemb.formats.encode_settings import DEFAULTS, EncodeSettings, read_encode_settings
 from jax_sentemb.formats.huggingface import read_max_seq_length, read_parts, read_tokenizer, resolve
@@ -156,7 +156,7 @@ def load(
     if not is_words(stored.description):
         return _bert_model(source, stored, options, batch_size, dtype)
     if dtype != "float32":
-        raise ConfigError(f"{source}: a model on word vectors computes in float32, not in {dtype}")
+        raise ConfigError(f"{source}: a model on word vectors computes in float32, not in {dtype}; leave the type out")
     description, params, tokenizer = stored.description, stored.params, stored.tokenizer
     try:
         description = with_readout(description, options, None if stored.is_run else params)
@@ -172,7 +172,7 @@ def load(
 
 def _bert_model(source: str, stored: _Stored, options: Sequence[str], batch_size: int, dtype: str) -> LoadedModel:
     if unknown := [option for option in options if option not in POOLINGS]:
-        raise ConfigError(f"{source}: {unknown[0]} is an option of multi-view models")
+        raise ConfigError(f"{source}: {unknown[0]} is an option of multi-view models; leave it out")
     if len(options) > 1:
         raise ConfigError(f"{source}: {' and '.join(options)}: give one pooling")
     description, params = stored.description, stored.params
@@ -259,7 +259,9 @@ def _read_bert(folder: Path) -> _Stored:
         has_pair_head(params) and len(params["classifier"]["bias"]) == 1
     )  # a head with more outputs may classify single sentences
     if one_score and isinstance(architectures, list) and any("ForSequenceClassification" in quote(name) for name in architectures):
-        raise ModelFileError(f"{folder} is a cross-encoder: it scores pairs of sentences and does not embed sentences")
+        raise ModelFileError(
+            f"{folder} is a cross-encoder: it scores pairs of sentences and does not embed sentences; {OTHER_MODEL}"
+        )
     readout, convolution, dense = read_readout(folder), read_convolution(folder), read_dense(folder)
     description = {
         "encoder": dataclasses.asdict(config),
@@ -279,7 +281,7 @@ def load_cross_encoder(
     """Return a function from pairs of sentences to float32 [N, C], the scores (C = 1) or class logits of a cross-encoder."""
     config, params = read_parts(path)
     if not has_pair_head(params):
-        raise ModelFileError(f"{path} is not a cross-encoder: it has no pooler and classifier")
+        raise ModelFileError(f"{path} is not a cross-encoder: it has no pooler and classifier; {OTHER_MODEL}")
     tokenizer = read_tokenizer(path, config)
     encoder = dataclasses.asdict(dataclasses.replace(config, sep_token_id=tokenizer.sep_id))
     description = {"encoder": encoder, "scores_pairs": True, "max_seq_length": read_max_seq_length(path)}

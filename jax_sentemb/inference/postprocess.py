@@ -7,7 +7,7 @@ import jax
 import numpy as np
 from jaxtyping import Float, Real
 
-from jax_sentemb.errors import ConfigError, DataError, NumericsError
+from jax_sentemb.errors import RETRAIN, ConfigError, DataError, NumericsError
 from jax_sentemb.formats.run_dir import convolution_of, is_words
 from jax_sentemb.formats.sentence_transformers import check_exportable
 from jax_sentemb.inference.build import build_embedder
@@ -40,7 +40,7 @@ def check_embeddings(vectors: Real[np.ndarray, "n width"]) -> Float[np.ndarray, 
     """Return the embeddings as float64; raise NumericsError if one of them is not finite."""
     vectors = np.asarray(vectors, np.float64)
     if not np.isfinite(vectors).all():
-        raise NumericsError("the embeddings are not finite (NaN or Inf)")
+        raise NumericsError(f"the embeddings are not finite (NaN or Inf); {RETRAIN}")
     return vectors
 
 
@@ -66,7 +66,10 @@ def whitening(vectors: Float[np.ndarray, "n width"], width: int = 0) -> Params:
     varies = _varying(variances)
     width = width or varies
     if width > varies:
-        raise ConfigError(f"width={width}: {len(vectors):,} embeddings of {len(mean)} numbers vary in {varies} dimensions only")
+        raise ConfigError(
+            f"width={width}: {len(vectors):,} embeddings of {len(mean)} numbers vary in {varies} dimensions only; "
+            "give a smaller width or more sentences"
+        )
     return _layer(axes[:, :width] / np.sqrt(variances[:width]), mean)
 
 
@@ -103,10 +106,12 @@ def _embedder(model: LoadedModel, metadata: dict[str, Any]) -> Any:
 
 def _sample_axes(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     if len(vectors) < 2:
-        raise DataError("a linear map is fitted on two sentences or more")
+        raise DataError("a linear map is fitted on two sentences or more; give more text")
     mean, variances, axes = principal_axes(vectors)
     if variances[0] <= EQUAL * np.square(mean).sum():
-        raise DataError(f"the embeddings of all {len(vectors):,} sentences are equal: a linear map cannot be fitted on them")
+        raise DataError(
+            f"the embeddings of all {len(vectors):,} sentences are equal: a linear map cannot be fitted on them; give other text"
+        )
     return mean, variances, axes
 
 

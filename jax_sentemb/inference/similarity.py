@@ -60,5 +60,5 @@ def _rows(embeddings: Any, similarity_name: str) -> Float[np.ndarray, "n width"]
     with np.errstate(over="ignore"):
         rows = numbers.astype(np.float32)
     if not np.isfinite(rows).all():
-        raise NumericsError("some of the embeddings are not finite (NaN or Inf)")
+        raise NumericsError("some of the embeddings are not finite (NaN or Inf); remove these rows")
     return rows

@@ -49,12 +49,14 @@ def verify_export(
     exported = np.asarray(model(inputs))
     check_outputs(np.concatenate([exported, np.asarray(model(known))]) if len(known) else exported)
     if in_memory.shape != exported.shape:
-        raise ModelFileError(f"the export encodes to {list(exported.shape)}, the model in memory to {list(in_memory.shape)}")
+        raise ModelFileError(
+            f"the export encodes to {list(exported.shape)}, the model in memory to {list(in_memory.shape)}; report this as a bug"
+        )
     difference = float(np.abs(in_memory - exported).max(initial=0.0))
     if not difference <= TOLERANCE:  # also refuses NaN
         raise ModelFileError(
             f"the export encodes {len(inputs)} sentences with a max abs difference of {difference:.1e} from the "
-            f"model in memory, above {TOLERANCE:.0e}: nothing was exported"
+            f"model in memory, above {TOLERANCE:.0e}; nothing was exported: report this as a bug"
         )
     return difference
 

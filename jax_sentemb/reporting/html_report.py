@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from markupsafe import Markup
 
-from jax_sentemb.errors import ModelFileError
+from jax_sentemb.errors import REPLACE_FILE, ModelFileError
 from jax_sentemb.files import check_regular, write_text
 from jax_sentemb.provenance import SWEEP, check
 from jax_sentemb.public_text import without_folders
@@ -48,7 +48,9 @@ def write_report(workdir: Path) -> Path:
     try:
         content = run_page(run) if run else sweep_page(workdir, rows)
     except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError) as error:
-        raise ModelFileError(f"{workdir}: a file of the run is damaged ({type(error).__name__}: {error})") from error
+        raise ModelFileError(
+            f"{workdir}: a file of the run is damaged ({type(error).__name__}: {error}); {REPLACE_FILE}"
+        ) from error
     output = workdir / "report.html"
     check_regular(output)
     write_text(output, content)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from jax_sentemb.data import delimited
-from jax_sentemb.errors import DataError, ModelFileError
+from jax_sentemb.errors import REPLACE_FILE, DataError, ModelFileError
 from jax_sentemb.files import DATA_LIMIT, check_regular, read_limited, user_path
 
 
@@ -23,15 +23,15 @@ def read_metrics(workdir: str | Path) -> list[dict[str, Any]]:
         check_regular(file)
         lines = read_limited(file, DATA_LIMIT).decode("utf-8").split("\n")
     except OSError as error:
-        raise ModelFileError(f"{file}: {error.strerror}: give the work directory of a run") from None
+        raise ModelFileError(f"{file}: {error.strerror}; give the work directory of a run") from None
     except UnicodeDecodeError as error:
-        raise ModelFileError(f"{file}: byte {error.start} is not UTF-8: this file was not written by a run") from None
+        raise ModelFileError(f"{file}: byte {error.start} is not UTF-8; {REPLACE_FILE}") from None
     if not lines[-1] or (not _event(lines[-1]) and lines[-1].startswith(_BEGINNING[: len(lines[-1])])):
         lines.pop()  # the end of the file, or an event that a crash has cut
     records = list(map(_event, lines))
     if not records or None in records:
         line = 1 + (records.index(None) if records else 0)
-        raise ModelFileError(f"{file}:{line}: not an event of a run, a JSON object with a step")
+        raise ModelFileError(f"{file}:{line}: not an event of a run, a JSON object with a step; remove the line")
     return [record for record in records if record]
 
 
@@ -69,10 +69,12 @@ def read_low_shot(file: str | Path, column: str = "average") -> dict[str, list[t
         except ValueError:
             size, value = -1, math.nan
         if size < 0 or not math.isfinite(value):
-            raise DataError(f"{file} line {number}: sentences={sentences!r} or {column}={score!r} is not a number")
+            raise DataError(
+                f"{file} line {number}: sentences={sentences!r} or {column}={score!r} is not a number; correct the line"
+            )
         groups.setdefault(method, {}).setdefault(size, []).append(value)
     if not groups:
-        raise DataError(f"{file}: no run below the header")
+        raise DataError(f"{file}: no run below the header; add one")
     return {
         method: [
             (sentences, statistics.mean(scores), statistics.stdev(scores) if len(scores) > 1 else 0.0)

@@ -167,7 +167,7 @@ def low_shot_curves(
     }
     numbers = checked_numbers(path, columns)
     if min(numbers["sentences"]) < 0 or min(numbers["standard_deviation"]) < 0:
-        raise DataError(f"{path}: numbers of sentences and standard deviations cannot be negative")
+        raise DataError(f"{path}: numbers of sentences and standard deviations cannot be negative; correct the file")
     figure = new_figure(6.8, 4.4)
     axes = new_axes(figure)
     errors_over_sizes(axes, curves)

@@ -77,7 +77,7 @@ def variants(config: Config) -> list[tuple[dict[str, str], Config]]:
     if config.variants:
         settings.setdefault(VARIANT, list(config.variants))
     if math.prod(map(len, settings.values())) > MAX_RUNS:
-        raise ConfigError(Setting("sweep", config.sweep), f": more than {MAX_RUNS:,} runs")
+        raise ConfigError(Setting("sweep", config.sweep), f": more than {MAX_RUNS:,} runs; give fewer values")
     runs = []
     for values in itertools.product(*settings.values()):
         chosen = {name: value for names, value in zip(settings, values, strict=True) for name in names.split(",")}
