@@ -469,7 +469,7 @@ def test_a_report_refuses_a_folder_or_a_pipe_in_place_of_a_file(tmp_path, capsys
     place.parent.mkdir(exist_ok=True)
     place.mkdir() if what == "folder" else os.mkfifo(place)
     assert program(report.main, ["report", f"--workdir={tmp_path}"]) == 4
-    assert capsys.readouterr().err == f"error: {place} is a folder or a pipe, expected a file\n"
+    assert capsys.readouterr().err == f"error: {place} is a folder or a pipe, expected a file; remove it, or give another name\n"
     assert program(report.main, ["report", f"--workdir={tmp_path / 'run.json'}"]) == 4  # a file in place of the work directory
 
 
@@ -597,7 +597,7 @@ def test_standard_input_without_a_sentence_is_one_line(model, tmp_path, monkeypa
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"\n\n")))
     arguments = ["encode", f"--model={model}", "--input=-", f"--output={tmp_path / 'x.npy'}"]
     assert program(encode.main, arguments) == DataError.exit_code
-    assert capsys.readouterr().err == "error: --input -: no sentence in 2 lines, all are blank\n"
+    assert capsys.readouterr().err == "error: --input -: no sentence in 2 lines, all are blank; give text\n"
 
 
 def test_a_query_that_is_not_utf_8_is_one_line(model, corpus, capsys):
