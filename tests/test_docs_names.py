@@ -153,10 +153,10 @@ def recommended(usable, weights="", readout="", ordered=False, whole=20):
 
 @pytest.mark.parametrize("name", ["index", "choosing"])
 def test_pages_name_the_recipes_that_check_recommends(name):
-    """The rows are: ready encoder, the same on running text, BERT with few sentences, BERT with many, no model."""
+    """The rows are: existing encoder, the same on running text, BERT with few sentences, BERT with many, no model."""
     text = (ROOT / f"docs/{name}.md").read_text(encoding="utf-8")
     assert f"fewer than {SMALL:,} sentences" in text
-    rows = re.findall(r"^\| (?:a ready|a BERT(?: \||, )|no model)[^\[]*\[`?(\w+)`?\]\(.*$", text, re.M)
+    rows = re.findall(r"^\| (?:an existing|a BERT(?: \||, )|no model)[^\[]*\[`?(\w+)`?\]\(.*$", text, re.M)
     assert rows == [
         recommended(1000, "encoder", "mean").recipe,
         recommended(1000, "encoder", "mean", ordered=True).recipe,
