@@ -211,7 +211,7 @@ def test_columns_of_one_name_are_refused(tmp_path):
 
 def test_keys_of_one_name_are_refused_with_the_line(tmp_path):
     problem = refused_table(tmp_path / "a.jsonl", '{"text": "a"}\n{"text": "b", "id": 1, "text": "c"}\n')
-    assert problem == "line 2: not JSON (key 'text' occurs twice in an object)"
+    assert problem == "line 2: not JSON (key 'text' occurs twice in an object); write one object on each line"
     assert "key 'x' occurs twice" in refused_table(tmp_path / "a.jsonl", '{"text": "a", "more": [{"x": 1, "x": 1}]}\n')
     (tmp_path / "b.jsonl").write_text('\ufeff{"text": "a"}\n{"id": 1, "text": "b", "more": {"text": 1}}\n', encoding="utf-8")
     assert list(open_corpus(str(tmp_path / "b.jsonl"))) == ["a", "b"]
