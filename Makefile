@@ -34,8 +34,8 @@ lint: .venv/.dev  ## checks style and types
 	.venv/bin/python -m ruff format --check .
 	.venv/bin/python -m pyright
 
-docs: .venv/.dev  ## builds the documentation site in build/docs; a warning is an error
-	NO_MKDOCS_2_WARNING=1 .venv/bin/python -m mkdocs build --strict
+docs: .venv/.dev  ## builds the documentation site, build/docs/index.html; a warning is an error
+	.venv/bin/python -m sphinx -q -E -W -c docs . build/docs
 
 clean:
 	rm -rf .venv runs build *.egg-info

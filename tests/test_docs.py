@@ -234,25 +234,61 @@ def test_a_command_that_fails_is_noticed(workspace):
         run_line("rm corpus.txt")
 
 
+SITE_PACKAGES = ("myst_nb", "sphinx_external_toc", "sphinx_book_theme", "sphinx_copybutton")
+
+
+def build_site(source, folder, *options):
+    """Run what `make docs` runs."""
+    command = [sys.executable, "-m", "sphinx", "-q", "-E", "-W", *options, source, folder]
+    return subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
+
+
+@pytest.mark.slow
 def test_the_site_is_built_without_a_warning(tmp_path):
-    pytest.importorskip("material")
-    pytest.importorskip("mkdocstrings_handlers.python")
-    command = [
-        sys.executable,
-        "-m",
-        "mkdocs",
-        "build",
-        "--strict",
-        "--quiet",
-        "--config-file",
-        ROOT / "mkdocs.yml",
-        "--site-dir",
-        tmp_path,
-    ]
-    result = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
+    for package in SITE_PACKAGES:
+        pytest.importorskip(package)
+    result = build_site(ROOT, tmp_path, "-c", ROOT / "docs")
     assert result.returncode == 0, result.stderr
-    api = (tmp_path / "api" / "index.html").read_text(encoding="utf-8")
-    assert "jax_sentemb.training.api.train" in api
-    assert "Parameters:" in api  # Google sections are tables
-    assert "method.ami.weight" in (tmp_path / "settings" / "index.html").read_text(encoding="utf-8")
-    assert (tmp_path / "configs" / "micse.py").is_file()
+    assert "docs/index.html" in (tmp_path / "index.html").read_text(encoding="utf-8")
+    api = (tmp_path / "docs/api.html").read_text(encoding="utf-8")
+    for name in jax_sentemb.__all__:
+        assert f'id="jax_sentemb.{name}"' in api or name == "__version__"
+    assert "Parameters" in api  # Google sections
+    assert "method.ami.weight" in (tmp_path / "docs/settings.html").read_text(encoding="utf-8")
+    assert list(tmp_path.glob("_downloads/*/micse.py"))  # files that pages link to
+
+
+FAULTS = {
+    "a link to a page": ("docs/index.md", "[x](absent.md)", "absent.md"),
+    "a link to a file": ("docs/index.md", "[x](../configs/absent.py)", "absent.py"),
+    "an anchor": ("docs/index.md", "[x](api.md#absent)", "absent"),
+    "an anchor of the same page": ("docs/index.md", "[x](#absent)", "absent"),
+    "a picture": ("docs/index.md", "![x](absent.png)", "absent.png"),
+    "a page of the navigation": ("docs/toc.yml", "  - file: docs/absent", "docs/absent"),
+    "the navigation of a page": ("docs/unlisted.md", "# Unlisted", "unlisted.md"),
+    "a name of the package": (
+        "docs/api.md",
+        "```{eval-rst}\n.. autofunction:: jax_sentemb.errors.absent\n```",
+        "'absent' from module",
+    ),
+}
+
+
+@pytest.mark.slow
+def test_the_site_is_not_built_with_a_fault(tmp_path):
+    """Every fault is reported, and the exit status is not 0."""
+    for package in SITE_PACKAGES:
+        pytest.importorskip(package)
+    shutil.copytree(ROOT / "docs/static", tmp_path / "docs/static")
+    shutil.copytree(ROOT / "docs/root", tmp_path / "docs/root")
+    shutil.copy(ROOT / "docs/conf.py", tmp_path / "docs/conf.py")
+    pages = {"index.md": "# Index\n", "api.md": "# API\n", "toc.yml": "root: docs/index\nentries:\n  - file: docs/api\n"}
+    for name, text in pages.items():
+        (tmp_path / "docs" / name).write_text(text, encoding="utf-8")
+    assert build_site(tmp_path, tmp_path / "site", "-c", tmp_path / "docs").returncode == 0
+    for name, text, _ in FAULTS.values():
+        with (tmp_path / name).open("a", encoding="utf-8") as file:
+            file.write(f"\n{text}\n")
+    result = build_site(tmp_path, tmp_path / "site", "-c", tmp_path / "docs")
+    assert result.returncode == 1
+    assert [fault for fault, (_, _, shown) in FAULTS.items() if shown not in result.stderr] == []

@@ -121,7 +121,7 @@ def main() -> None:
         lines.append(f"| {name} | {100 * same[:, 0].mean():.1f} | {100 * same.mean():.1f} |")
     drawn = picture(topics, *(found(encoders[name], sentences) for name in ("[CLS] before", "[CLS] after")))
     table = "\n".join(lines) + "\n"
-    (HERE / "results.md").write_text(table, encoding="utf-8")
+    (HERE / "results.md").write_text(f"# Neighbours of arguments\n\n{table}", encoding="utf-8")
     (HERE / "neighbours.svg").write_text(drawn + "\n", encoding="utf-8")
     print(table)
 

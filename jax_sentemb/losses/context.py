@@ -12,7 +12,7 @@ from jax_sentemb.types import Array
 def context_loss(anchors: Embeddings, others: Embeddings, context: int, itself: bool) -> tuple[Scalar, Scalar]:
     """Return the loss of telling neighbouring sentences from others, and the accuracy.
 
-    The loss is the mean of -log softmax_j(anchor_i . other_j) over all i, j with |i - j| <= `context`. Use it
+    The loss is the mean of -log softmax_j(anchor_i . other_j) over all i, j with `|i - j|` <= `context`. Use it
     for consecutive sentences in two views that should agree.
 
     Args:
@@ -40,7 +40,7 @@ def neighbour_loss(anchors: Embeddings, others: Embeddings, context: int, itself
     """Return the cross entropy with targets spread evenly over neighbours, and the accuracy.
 
     The loss is the mean over i of the cross entropy of softmax_j(anchor_i . other_j) with equal targets for 0 <
-    |i - j| <= `context`. Use it for consecutive sentences without a second view.
+    `|i - j|` <= `context`. Use it for consecutive sentences without a second view.
 
     Args:
         anchors: Consecutive sentences by the first encoder.

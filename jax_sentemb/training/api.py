@@ -57,7 +57,7 @@ def train(
         layers: The layers of `model` to start from, or of the teacher if no model is given: 3 takes three layers spread evenly up
             to the last, (1, 3, 5) those with these numbers from 1 (encoder.layers).
         **settings: Any setting by the name of its field (`learning_rate=1e-5`, `max_steps=200`). If two sections have the name,
-            give the section too (`eval__batch_size=32`, or **{"eval.batch_size": 32}).
+            give the section too (`eval__batch_size=32`, or `**{"eval.batch_size": 32}`).
 
     Returns:
         The encoder of the exported weights.
