@@ -272,7 +272,7 @@ class SettingLine(NamedTuple):
 
 
 def setting_lines(settings: Any, prefix: str = "") -> Iterator[SettingLine]:
-    """Yield a line for every leaf of a dataclass tree, in the order of the fields, the leaves of a part before its own parts."""
+    """Yield a line for every leaf of a dataclass tree, in the order of the fields, leaves before nested parts."""
     settings_type = type(settings)
     section, about = prefix.removesuffix("."), (settings_type.__doc__ or "").partition("\n")[0]
     parts = []

@@ -143,7 +143,7 @@ def add_text_options(parser: argparse.ArgumentParser, has_ids: bool = False) -> 
 
 
 def add_model_options(parser: argparse.ArgumentParser, required: bool) -> None:
-    """Add the options about the model that encodes, which all commands share."""
+    """Add the options that choose the encoder. All commands share them."""
     parser.add_argument(
         "--model", required=required, help="a work directory, an export, or a sentence-transformers or BERT directory"
     )

@@ -26,7 +26,7 @@ MIN_ORDER_CHECK, ORDER_SAMPLE = 1000, 2000  # fewest sentences for a check of th
 
 
 class Corpus:
-    """The files of a run. A method calls one of the functions below, once, which sets `sentences` and `tokenizer`."""
+    """The files of a run. A method calls one of the functions below once. The call sets `sentences` and `tokenizer`."""
 
     sentences: Lines
     rows: Callable[[Int[np.ndarray, " n"]], Int[np.ndarray, " n"]]  # the records of the files that have these sentences or pairs

@@ -15,11 +15,11 @@ WHOLE = 1 << 22
 
 
 class EpochOrder:
-    """The rows of each batch, in another order each epoch.
+    """The rows of each batch, in a different order in each epoch.
 
     The random order of an epoch is cut into groups of `grouping` batches. Inside a group, rows are sorted by length and cut into
     batches, which are shuffled. With a grouping of 1, the random order is cut into batches without sorting. A batch of `ordered`
-    rows is consecutive rows, and only whole batches are permuted. The last incomplete batch of an epoch is left out.
+    rows has consecutive rows, and only the order of the batches is random. The last incomplete batch of an epoch is left out.
     """
 
     def __init__(

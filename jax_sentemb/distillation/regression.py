@@ -84,7 +84,7 @@ def linear_start(
         table: The vectors of the pieces.
         means: Returns the sentence vectors of a slice of rows by `table`.
         targets: The encoder's vectors of the sentences.
-        projection: From these to vectors as wide as the table.
+        projection: The map from the targets to vectors as wide as the table.
     """
     width = table.shape[1]
     gram, cross = np.zeros((width, width)), np.zeros((width, projection.axes.shape[1]))
@@ -119,7 +119,7 @@ def fit_table(
         sentences: The text.
         tokenizer: The tokenizer of the table.
         targets: The encoder's vectors of the sentences, in the same order.
-        projection: From these to vectors as wide as the table.
+        projection: The map from the targets to vectors as wide as the table.
         settings: Epochs, batch size, learning rate and seed.
         progress: Called with the number of rows done since the last call, and the loss of the previous step.
 

@@ -42,7 +42,7 @@ def teacher_names(teacher: str) -> list[str]:
 
 
 def teacher_vectors(teacher: str, dtype: str, sentences: Sentences, subset: Subsample) -> LineVectors:
-    """Return the vectors of `teacher` for lines of `sentences`; those of several teachers are put side by side.
+    """Return the vectors of `teacher` for lines of `sentences`; those of several teachers are concatenated.
 
     Args:
         teacher: Names as in method.teacher.

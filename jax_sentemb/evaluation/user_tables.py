@@ -1,4 +1,4 @@
-"""Write the scores of a task of the user: as a table for the terminal, JSON and CSV."""
+"""Write the scores of a user's task as a table for the terminal, JSON and CSV."""
 
 import csv
 import io

@@ -1,4 +1,4 @@
-"""Open a model that embeds sentences by its name.
+"""Open a sentence encoder, given its name.
 
 A name is a repository of the hub, or a directory: a run's work directory, an export, a Hugging Face directory, a
 sentence-transformers directory of stock modules, a static table, or a model on word vectors. NAME@OPTION+OPTION chooses how its

@@ -62,7 +62,7 @@ def verify_export(
 
 
 def check_outputs(outputs: Float[np.ndarray, "inputs outputs"]) -> None:
-    """Raise NumericsError if a model gives different inputs no numbers, numbers that are not finite, or equal numbers."""
+    """Raise NumericsError if embeddings are empty, not finite, or equal for different inputs."""
     problem = ""
     if not outputs.shape[1]:
         problem = "the model's outputs have no dimension"

@@ -95,7 +95,7 @@ class Method(ABC):
         return corpus.plain()
 
     def from_examples(self, examples: Examples, seed: int) -> Params:
-        """Return parts for the `loaded` of `init` that come from the examples. The default returns none."""
+        """Return parts, computed from the examples, for the argument `loaded` of `init`. The default returns none."""
         return {}
 
     @abstractmethod

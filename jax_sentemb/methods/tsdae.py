@@ -89,6 +89,6 @@ class TSDAE(EmbeddingMethod):
         return WrittenTokens(loss, real.sum(-1, dtype=jnp.float32), right)
 
     def objective(self, params: Params, state: TrainState, encoded: WrittenTokens) -> Objective:
-        """Return the mean cross entropy of the tokens of the batch in nats, and the share predicted right as a metric."""
+        """Return the mean cross entropy of the tokens of the batch in nats, and the share of correct predictions as a metric."""
         count = jnp.maximum(encoded.tokens.sum(), 1.0)
         return encoded.loss.sum() / count, ({"accuracy": encoded.right.sum() / count}, None)

@@ -66,7 +66,7 @@ def parse_target(text: str) -> Target:
     """Return the target that `text` names, for instance tpu:v5e-16, v6e (the smallest slice) or h100:8.
 
     Raises:
-        ConfigError: The text names no target.
+        ConfigError: The target is unknown.
     """
     if match := re.fullmatch(r"(?:tpu:)?(?:(\d+)x)?(v5e|v5p|v6e)(?:-(\d+))?", text):
         slices, generation = int(match[1] or 1), match[2]

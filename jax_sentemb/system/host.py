@@ -1,4 +1,4 @@
-"""Keep the logging configuration of the program that uses this package, which a library below would change."""
+"""Preserve the logging configuration of the calling program when a library would change it."""
 
 import contextlib
 import logging

@@ -38,7 +38,7 @@ class DevTask:
                 yield texts.lines[row]
 
     def values(self, embed: Embed) -> dict[str, float]:
-        """Return the measures of a model x 100 by their names in metrics.jsonl; that which selects is the first."""
+        """Return the measures of a model x 100 by their names in metrics.jsonl. The first one selects weights."""
         vectors = {name: _vectors(embed, texts) for name, texts in self._task.texts.items()}
         ((_, scored),) = self._task.score(DEV, vectors)
         return {f"eval/{DEV}/{name}": value for name, value in values_of(scored).items()}

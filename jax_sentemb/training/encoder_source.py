@@ -130,7 +130,7 @@ def take_layers(config: BertConfig, encoder: Params, layers: str) -> tuple[BertC
 
     Args:
         config: The architecture of the whole encoder.
-        encoder: Its parameters: the parts "layer_0", "layer_1"... and others, which all stay.
+        encoder: Its parameters: "layer_0", "layer_1"... and other parts, which are all kept.
         layers: The value of encoder.layers.
 
     Raises:

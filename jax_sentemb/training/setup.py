@@ -222,7 +222,7 @@ def trained_method(config: Config, encoder_config: BertConfig | WordsConfig, den
 
 
 def corpus_sample(setup: RunSetup, count: int, seed: int) -> list[str]:
-    """Return up to `count` random sentences of the corpus, in its order; of a divided corpus, equally many of each part."""
+    """Return up to `count` random sentences of the corpus, in its order. Each part of a divided corpus gives the same number."""
     own_count = min(count // setup.parts, len(setup.examples))
     chosen = np.random.default_rng(seed).choice(len(setup.examples), own_count, replace=False)
     sentences = [setup.sentences[int(line)] for line in setup.examples.line[np.sort(chosen)]]

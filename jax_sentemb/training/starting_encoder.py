@@ -143,7 +143,7 @@ def _is_on_dev(name: str) -> bool:
 
 
 def compared(start: Mapping[str, float], end: Mapping[str, float]) -> bool:
-    """Return whether both were scored on labelled pairs or against a teacher, so one of them is known to be better."""
+    """Return whether both were scored on labelled pairs or against a teacher, so the better one is known."""
     return any(name in end and (_is_on_dev(name) or name == SELECTING) for name in start)
 
 

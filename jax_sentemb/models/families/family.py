@@ -1,4 +1,4 @@
-"""Describe a family of encoders: how they are computed, and what their files hold."""
+"""Describe a family of encoders: how they are computed, and what their files contain."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
