@@ -31,7 +31,7 @@ ENCODER_PASS, DECODER_PASS = 0, 1  # forward passes, each with its own dropout
 
 
 class WrittenTokens(NamedTuple):
-    """For each sentence: the loss summed over its tokens after the first, their number, and how many are predicted right."""
+    """For each sentence: the loss summed over its tokens after the first, their number, and how many are predicted correctly."""
 
     loss: Float[Array, " batch"]
     tokens: Float[Array, " batch"]
