@@ -176,7 +176,9 @@ def join(settings: Join) -> None:
             jax.distributed.initialize(address, count, number, own_gpus(os.environ), heartbeat_timeout_seconds=LOST_AFTER)
     except (RuntimeError, ValueError) as error:
         options = "--distributed" if settings.automatic else f"--coordinator={settings.coordinator}"
-        raise ResourceError(f"{options}: the processes of the run did not find each other: {str(error).splitlines()[0]}") from None
+        raise ResourceError(
+            f"{options}: the processes of the run did not find each other ({str(error).splitlines()[0]}); start all of them again"
+        ) from None
     if jax.process_index() > 0:
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # only process 0 prints tables  # noqa: SIM115
 

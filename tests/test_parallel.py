@@ -84,7 +84,7 @@ def test_joining_gives_jax_our_end_of_a_lost_run(monkeypatch):
     monkeypatch.setattr(distributed, "global_state", distributed.State())
     monkeypatch.setattr(xla_bridge, "backends_are_initialized", lambda: False)  # other tests of this process have computed
     monkeypatch.setattr(vars(distributed)["_jax"], "get_distributed_runtime_client", client)
-    with pytest.raises(ResourceError, match="did not find each other: nobody is there"):
+    with pytest.raises(ResourceError, match=r"did not find each other \(nobody is there\); start all of them again"):
         join(Join(coordinator="127.0.0.1:1", processes=2, process=1))
     assert given["missed_heartbeat_callback"] is _end_lost_run
     assert not [name for name in inspect.signature(jax.distributed.initialize).parameters if "callback" in name]

@@ -75,7 +75,7 @@ def survey(options: argparse.Namespace) -> dict[str, Any]:
         vocabulary, positions = vocabulary or folder, max_positions(folder)
         pooling = sentence_pooling(folder)
     if options.max_seq_length > positions:
-        raise ConfigError(f"--max-seq-length {options.max_seq_length} exceeds the encoder's {positions} positions")
+        raise ConfigError(f"--max-seq-length {options.max_seq_length} exceeds the encoder's {positions} positions; lower it")
     records = open_text("jax-sentemb check", options.files, options.column, options.join)
     sentences = records.sentences
     files = [STANDARD_INPUT] if options.files == "-" else list(sources_of(options.files))

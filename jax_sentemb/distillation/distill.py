@@ -69,7 +69,7 @@ def distill(
         )
     width = model.embedder.width(model.params)
     if settings.width > width:
-        raise ConfigError(f"--width {settings.width} is more than the model's {width} dimensions")
+        raise ConfigError(f"--width {settings.width} is more than the model's {width} dimensions; lower it")
     if vectors is not None:
         _check_vectors(vectors, model, name, sentences, width)
     counts, specials = piece_counts(sentences, tokenizer), special_ids(tokenizer)

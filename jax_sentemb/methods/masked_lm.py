@@ -74,7 +74,7 @@ def masked_lm_loss(
     The last layer and the head compute the selected tokens only.
 
     Returns:
-        For each row [R]: the summed cross entropy of its selected tokens, their number, and how many of them are predicted correctly.
+        For each row [R]: the summed cross entropy of its selected tokens, their number, and how many are predicted correctly.
     """
     config = bert_config(encoder)
     selected, indices, real = select_tokens(rows, seeds, probability, config.sep_token_id, config.counted_positions)
@@ -133,6 +133,6 @@ class MaskedLM(EmbeddingMethod):
         return MaskedLosses(*masked_lm_loss(encoder, params, batch.rows, seeds, self.mlm_probability))
 
     def objective(self, params: Params, state: TrainState, encoded: MaskedLosses) -> Objective:
-        """Return the mean cross entropy of the selected tokens of the batch in nats, and the share of correct predictions as a metric."""
+        """Return the mean cross entropy of the selected tokens in nats, and the share of correct predictions as a metric."""
         count = jnp.maximum(encoded.selected.sum(), 1.0)
         return encoded.loss.sum() / count, ({"accuracy": encoded.right.sum() / count}, None)
