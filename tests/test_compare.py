@@ -59,23 +59,23 @@ def test_a_comparison_has_baselines_both_budgets_and_intervals_and_continues(fol
     assert program(compare.main, command(folder, *options)) == 0
     shown = capsys.readouterr()
     page = (tmp_path / "compare.md").read_text()
-    results = [[cell.strip() for cell in line.split("|")[1:-1]] for line in page.split("\n\n")[0].splitlines()]
-    names = [row[0] for row in results[2:]]
-    assert names == [
-        "untrained, cls", "untrained, mean", "untrained, first_last", "tf-idf", "word vectors, mean",
-        "word vectors without stop words", "SIF as published", "SIF fitted on the corpus",
-        "simcse, published", "other, published", "simcse, common", "other, common",
-    ]  # fmt: skip
-    by_name = {row[0]: row for row in results[2:]}
-    assert by_name["simcse, published"][1:4] == ["cls", "32", "64"]
-    assert by_name["simcse, common"][1:4] == by_name["other, common"][1:4] == ["mean", "24", "8"]
-    assert re.fullmatch(r"(\d of )?2", by_name["simcse, common"][4])
-    assert re.fullmatch(r"[+-][\d.]+ \[[+-][\d.]+, [+-][\d.]+\]", by_name["simcse, published"][-2])
-    assert by_name["simcse, common"][-1] == ""
-    assert by_name["other, common"][-1] == "+0.00 [+0.00, +0.00]"  # the only difference is one that the common budget sets
-    assert by_name["other, published"][-1] != "+0.00 [+0.00, +0.00]"
+    tables = [[[cell.strip() for cell in line.split("|")[1:-1]] for line in block.splitlines()] for block in page.split("\n\n")]
+    budgets, scores, differences = ({row[0]: row[1:] for row in table[2:]} for table in tables[1:6:2])
+    trained = ["simcse, published", "other, published", "simcse, common", "other, common"]
+    words = ["tf-idf", "word vectors, mean", "word vectors without stop words", "SIF as published", "SIF fitted on the corpus"]
+    assert list(scores) == ["untrained, cls", "untrained, mean", "untrained, first_last", *words, *trained]
+    assert list(budgets) == list(differences) == trained
+    assert budgets["simcse, published"][:4] == ["2", "cls", "32", "64"]
+    assert budgets["simcse, common"][:4] == budgets["other, common"][:4] == ["2", "mean", "24", "8"]
+    assert re.fullmatch(r"(\d of )?2", budgets["simcse, common"][4])
+    assert re.fullmatch(r"[+-][\d.]+ \[[+-][\d.]+, [+-][\d.]+\]", differences["simcse, published"][1])
+    assert differences["simcse, common"][-1] == ""
+    assert differences["other, common"][-1] == "+0.00 [+0.00, +0.00]"  # they differ only in what the common budget sets
+    assert differences["other, published"][-1] != "+0.00 [+0.00, +0.00]"
+    assert "Correlation with the gold scores" not in shown.out  # one table at the end, not one for each run
+    assert shown.err.count("scores    STS13 ") == 2 * 3 + 2 * 4
     assert "average: mean of STS13, SICKRelatedness-test; missing: STS12" in page
-    assert "STS-B dev, without the pairs of the scored sets" in page
+    assert "STS-B dev without the pairs of the scored sets" in page
     with (tmp_path / "compare.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert [(row["group"], row["seed"]) for row in rows if row["name"] == "simcse"] == [

@@ -142,6 +142,7 @@ def test_a_collapsed_model_fails_task_by_task_and_never_prints_nan(folder, capsy
         (["--model", "WORDS@maximum", "--data", "DATA"], 2, "option 'maximum' is unknown; the options are cls, mean"),
         (["--model", "WORDS@cls", "--data", "DATA"], 2, "cls is a pooling of encoders"),
         (["--model", "tf-idf@sif", "--data", "DATA"], 2, "tf-idf takes only whiten"),
+        (["--model", "WORDS@sif+random-projection", "--data", "DATA"], 2, "random-projection takes no other option"),
         (["--model", "tf-idf", "--model", "tf-idf", "--data", "DATA"], 2, "two models are called tf-idf: write NAME=PATH"),
         (["--model", "x", "--data", "DATA", "--sts-protocol", "y"], 2, "--sts-protocol y: unknown; there are simcse"),
         (["--model", "x", "--data", "DATA", "--classifier", "y"], 2, "--classifier y is unknown; the classifiers are senteval"),

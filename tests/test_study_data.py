@@ -1,5 +1,6 @@
 """experiments/data.py: the table of the data of the studies, and the check of a folder."""
 
+import re
 import runpy
 
 import pytest
@@ -17,6 +18,24 @@ def test_the_page_is_that_of_the_table():
 def test_every_study_names_its_data():
     studies = {path.parent.name for path in (ROOT / "experiments").glob("*/README.md")}
     assert {name for row in DATA["SETS"] for name in row["studies"]} == studies - WITHOUT_DATA
+
+
+@pytest.mark.parametrize("row", DATA["SETS"], ids=lambda row: row["path"])
+def test_a_study_that_names_a_file_is_listed_with_it(row):
+    name = row["path"].rpartition("/")[2].partition(".")[0].removeprefix("nli_")
+    pattern = r"sts_raw|STSBenchmark-\w+\.tsv" if name == "sts_raw" else re.escape(name)
+    for readme in (ROOT / "experiments").glob("*/README.md"):
+        text = "\n".join(file.read_text(encoding="utf-8") for file in [readme, *readme.parent.glob("*.py")])
+        if readme.parent.name not in WITHOUT_DATA and re.search(pattern, text):
+            assert readme.parent.name in row["studies"]
+
+
+def test_commands_give_the_path_of_their_data():
+    for readme in (ROOT / "experiments").glob("*/README.md"):
+        for path in re.findall(
+            r"\S*(?:STSBenchmark-\w+\.tsv|UKP_ASPECT\.tsv|\w+\.t[xs][tv]\.xz)", readme.read_text(encoding="utf-8")
+        ):
+            assert any(f"DIR/{row['path']}" in path for row in DATA["SETS"]), f"{readme.parent.name}: {path}"
 
 
 def test_a_folder_is_checked(tmp_path, capsys, monkeypatch):

@@ -15,7 +15,7 @@ from jax_sentemb.errors import ModelFileError, NumericsError
 from jax_sentemb.evaluation.catalog import load_sts_task
 from jax_sentemb.evaluation.postprocess import first_component, remove_first_component, whiten
 from jax_sentemb.evaluation.sts import correlate_tasks, task_cosines
-from jax_sentemb.evaluation.word_baselines import FixedSIF, TfIdf, WordAverageBaseline
+from jax_sentemb.evaluation.word_baselines import FixedSIF, RandomProjection, TfIdf, WordAverageBaseline
 
 GLOVE = "the 1 2 3\n. . . 0 0 1\nthe 9 9 9\ncaf\u00e9 -1 0.5 2e-1\n"
 EXPECTED = [[1, 2, 3], [0, 0, 1], [-1, 0.5, 0.2]]
@@ -123,6 +123,16 @@ def test_sif_weights_rare_words_up():
     model = WordAverageBaseline(VECTORS, sif=0.1).fit(["the cat", "the sat", "the the the x"])  # 8 words, "the" is 5 of them
     common, rare = 0.1 / (0.1 + 5 / 8), 0.1 / (0.1 + 1 / 8)
     np.testing.assert_allclose(model.encode(["the cat"])[0], [common / 2, rare / 2], rtol=1e-6)
+
+
+def test_random_projections_are_the_largest_over_the_words():
+    encoded = RandomProjection(VECTORS, 300).encode(["the CAT", "cat", "unknown", "cat the the x"])
+    matrix = RandomProjection(VECTORS, 300).encode(["the", "cat"])  # the vectors of both are unit vectors: the columns of W
+    np.testing.assert_allclose(encoded[0], matrix.max(axis=0))
+    np.testing.assert_allclose(encoded[1:], [matrix[1], np.zeros(300), encoded[0]])
+    assert np.abs(matrix).max() <= 2**-0.5
+    assert matrix.std() == pytest.approx(2**-0.5 / 3**0.5, rel=0.1)  # uniform between -1/sqrt(2) and 1/sqrt(2)
+    assert (RandomProjection(VECTORS, 7).encode(["cat"]) == encoded[1:2, :7]).all()
 
 
 def test_tf_idf():

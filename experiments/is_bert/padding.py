@@ -1,6 +1,6 @@
 """What padding does to an exported IS-BERT in sentence-transformers, with and without the word weights that our exports have.
 
-    python experiments/is_bert/padding.py --export runs/is_bert/sts/IS-BERT/export --senteval senteval
+    python experiments/is_bert/padding.py --export runs/is_bert/sts/IS-BERT/export --data DIR
 
 Encodes 500 sentences of STS12 one at a time and beside a sentence of 100 words, and prints how far the vectors are apart. Needs
 sentence-transformers.
@@ -9,11 +9,16 @@ sentence-transformers.
 import argparse
 import json
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 
 import numpy as np
 from sentence_transformers import SentenceTransformer
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from study_data import parse
 
 from jax_sentemb.evaluation.catalog import load_sts
 
@@ -29,8 +34,7 @@ def difference(folder: Path, sentences: list[str]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--export", type=Path, required=True)
-    parser.add_argument("--senteval", required=True)
-    options = parser.parse_args()
+    options = parse(parser, senteval="senteval")
     subsets = load_sts(options.senteval)[0]["STS12"].subsets.values()
     sentences = list(dict.fromkeys(sentence for pairs in subsets for side in pairs[:2] for sentence in side))[:500]
     print("as exported:          ", difference(options.export, sentences))

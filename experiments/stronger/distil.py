@@ -1,7 +1,7 @@
 """Distils all-MiniLM-L6-v2 into mini-2 and into layers of itself: baselines, the choice of settings, the final runs, the curves.
 
-    python experiments/stronger/texts.py --data SHARED/data --output texts
-    python experiments/stronger/distil.py STAGE --texts texts --senteval SHARED/data/senteval --teacher MINILM --mini mini-2 \\
+    python experiments/stronger/texts.py --data DIR --output texts
+    python experiments/stronger/distil.py STAGE --texts texts --data DIR --teacher MINILM --mini mini-2 \\
         --glove glove.6B.300d.npz --output runs/distil
 
 Stages: `baselines` (not trained), `choose` (one seed of each setting; no labels are read), `final` (five seeds of the chosen
@@ -23,6 +23,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from study_data import parse
 
 from jax_sentemb.config import Config, check
 from jax_sentemb.data.corpus_files import open_corpus
@@ -285,11 +289,11 @@ def main() -> None:
     stages = {function.__name__: function for function in (baselines, choose, final, curve)}
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("stage", choices=stages)
-    for name in ("texts", "senteval", "teacher", "mini", "output"):
+    for name in ("texts", "teacher", "mini", "output"):
         parser.add_argument(f"--{name}", type=Path, required=True)
     parser.add_argument("--glove", type=Path, help="GloVe vectors; without them their baselines are left out")
     parser.add_argument("--static", type=Path, help="a static table of the teacher (jax-sentemb distill)")
-    options = parser.parse_args()
+    options = parse(parser, senteval="senteval")
     options.output.mkdir(parents=True, exist_ok=True)
     file = options.output / f"{options.stage}.csv"
     for setting, seed, row_of in stages[options.stage](options):

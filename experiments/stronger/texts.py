@@ -1,6 +1,6 @@
 """Writes the texts of the study: wiki.txt, mix.txt, and held_out.txt of other kinds of text.
 
-    python experiments/stronger/texts.py --data SHARED/data --output texts
+    python experiments/stronger/texts.py --data DIR --output texts
 
 No sentence of a text occurs in an STS or SICK file (compared by letters and digits alone), and no picture whose captions do.
 """
@@ -11,8 +11,14 @@ import itertools
 import lzma
 import random
 import re
+import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from data import SETS
+from study_data import require
 
 MIX = {"wiki": 70_000, "news": 20_000, "novels": 25_000, "nli": 35_000, "captions": 40_000, "paragraphs": 10_000}
 PARAGRAPH = (60, 160)  # words; its sentences follow one another in a document
@@ -116,9 +122,10 @@ def write(path: Path, sentences: Iterable[str]) -> None:
 def main() -> None:
     """Write the three texts."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--data", type=Path, required=True, help="the folder of experiments/data.md")
     parser.add_argument("--output", type=Path, required=True)
     options = parser.parse_args()
+    require([options.data / row["path"] for row in SETS if "stronger" in row["studies"]])
     options.output.mkdir(parents=True, exist_ok=True)
     left_out = scored(options.data)
     training = kinds(options.data, left_out)

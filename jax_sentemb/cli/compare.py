@@ -11,6 +11,7 @@ from jax_sentemb.cli.train import config_settings
 from jax_sentemb.errors import PREEMPTED, ConfigError, Setting, flag, plain, spelled
 from jax_sentemb.files import user_path, write_text
 from jax_sentemb.system.allocator import keep_freed_memory
+from jax_sentemb.system.streams import print_line
 
 if TYPE_CHECKING:
     from jax_sentemb.reporting.comparison_table import Entry
@@ -67,11 +68,13 @@ def main(argv: list[str]) -> int:
         from jax_sentemb.training.run import run
 
         use_compilation_cache()
+        trained = len(comparison.study.variants) * comparison.seeds
+        print_line(f"runs      {trained} trained, {len(comparison.starts.variants)} readouts of the untrained encoder", "stderr")
         words = _word_entries(options)  # first, so that unusable word vectors are reported before hours of training
         with interrupts.ending_at_once():
             code = 0
             for study in (comparison.starts, comparison.study):
-                code = run(study, options.workdir, temporary=True) or code
+                code = run(study, options.workdir, temporary=True, brief=True) or code
                 if code == PREEMPTED:
                     return code
         _report(options, comparison, words)
@@ -177,12 +180,11 @@ def _word_entries(options: argparse.Namespace) -> list["Entry"]:
 
 
 def _notes(options: argparse.Namespace, comparison: "Comparison") -> list[str]:
-    budget = f"common: {options.steps:,} steps of {options.batch_size} sentences, {options.max_seq_length} tokens, read by "
     notes = [
         "published: the settings of the recipe, on this corpus",
-        f"{budget}{options.readout}, warm-up of a tenth, rate of the recipe",
+        "common: the same steps, batch size, length and readout for all, a warm-up of a tenth, and the rate of the recipe",
     ]
-    selected = "steps are selected on STS-B dev, without the pairs of the scored sets"
+    selected = "steps: the mean of the scored ones, selected on STS-B dev without the pairs of the scored sets"
     notes.append(selected if comparison.selects else "STS-B dev is missing, so the last step of each run is scored")
     if not options.weights:
         notes.append("start: a new encoder with random weights; --weights gives a BERT")

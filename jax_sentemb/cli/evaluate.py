@@ -22,6 +22,7 @@ vectors (GloVe or fastText text, .vec, .npz, also .gz and .xz), or tf-idf. Sever
   multi@f  multi@max+mean+concatenation  views and poolings of a multi-view model (--vectors FILE adds words to its vocabulary)
   bert@mean+whiten                       whitens the embeddings of a task; remove-first removes their first component; unit length
   glove.txt@sif+remove-first             word vectors weighted by rarity (SIF); stop-words leaves out function words
+  glove.txt@random-projection            4,096 random projections of word vectors; +512 after it: 512 of them
   "mine=runs/micse"                      another name in the tables
 
 Your own files are scored by cosine. Every score has a 95 % interval, and its difference from the first model:

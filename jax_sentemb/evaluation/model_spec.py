@@ -5,7 +5,7 @@ The text is PATH[@OPTION+OPTION...], or NAME=PATH... to set the name in tables. 
 * a pooling of a BERT (cls, mean, first_last);
 * readouts of a multi-view model (mean, max, min, last, average, concatenation, f, g);
 * a number of at least 1, to score only the first numbers of an embedding;
-* sif or stop-words for word vectors;
+* sif, stop-words or random-projection for word vectors; a number with random-projection is the number of projections;
 * postprocessing of the embeddings of a task (whiten, remove-first, unit), applied in the given order.
 """
 
@@ -21,7 +21,7 @@ from jax_sentemb.data.word_vectors import is_word_vectors, read_word_vectors
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.evaluation.postprocess import remove_first_component, whiten
 from jax_sentemb.evaluation.widths import trained_widths
-from jax_sentemb.evaluation.word_baselines import FixedSIF, TfIdf, WordAverageBaseline
+from jax_sentemb.evaluation.word_baselines import PROJECTIONS, FixedSIF, RandomProjection, TfIdf, WordAverageBaseline
 from jax_sentemb.files import sha256, user_path
 from jax_sentemb.inference.encoder import SentenceEncoder
 from jax_sentemb.inference.load import READOUTS, load, split_options
@@ -36,7 +36,8 @@ POSTPROCESSING: dict[str, Callable[[Embeddings], Embeddings]] = {
     "remove-first": remove_first_component,
     "unit": unit_length,
 }
-WORD_OPTIONS = ("sif", "stop-words")
+RANDOM = "random-projection"
+WORD_OPTIONS = ("sif", "stop-words", RANDOM)
 SIF = 1e-3  # Arora, Liang and Ma 2017
 TF_IDF = "tf-idf"
 
@@ -132,7 +133,7 @@ def load_eval_model(
     path = user_path(source)
     metadata: dict[str, Any] = {"source": path.name, "options": list(options)}
     per_task, views, widths = False, NO_VIEWS, ()
-    if width is not None and (source == TF_IDF or is_word_vectors(path)):
+    if width is not None and RANDOM not in words and (source == TF_IDF or is_word_vectors(path)):
         raise ConfigError(f"--model {text}: @{width} cuts the embedding of an encoder; remove it")
     if source == TF_IDF:
         if pooling or words:
@@ -143,8 +144,13 @@ def load_eval_model(
         if pooling:
             raise ConfigError(f"--model {text}: {pooling[0]} is a pooling of encoders, but word vectors are averaged; remove it")
         vectors = read_word_vectors(path, vocabulary())
-        average = WordAverageBaseline(vectors, sif=SIF if "sif" in words else None, stop_words="stop-words" in words)
-        fit, per_task = _fitted(average), "sif" in words
+        if RANDOM in words:
+            if len(words) > 1:
+                raise ConfigError(f"--model {text}: {RANDOM} takes no other option of word vectors; remove the other one")
+            fit = _constant(RandomProjection(vectors, width or PROJECTIONS).encode)
+        else:
+            average = WordAverageBaseline(vectors, sif=SIF if "sif" in words else None, stop_words="stop-words" in words)
+            fit, per_task = _fitted(average), "sif" in words
         metadata |= {"kind": "word vectors", "sha256": sha256(path), "dimensions": int(vectors.vectors.shape[1])}
     else:
         if words:

@@ -22,6 +22,7 @@ FUNCTION_WORDS = """
     this those through to too under until up very was we were what when where which while who whom why will with would you
     your yours yourself yourselves 's 't n't 'd 'll 'm 're 've"""
 STOP_WORDS = frozenset(FUNCTION_WORDS.split())
+PROJECTIONS = 4096  # Wieting and Kiela 2019
 
 
 class WordAverageBaseline(NamedTuple):
@@ -61,6 +62,31 @@ class WordAverageBaseline(NamedTuple):
         table = scipy.sparse.csr_matrix((values, (rows, columns)), shape=(len(sentences), len(index)))
         word_counts = np.bincount(rows, minlength=len(sentences)).astype(np.float64)
         return (np.asarray(table @ self.vectors.vectors, np.float64) / np.maximum(word_counts, 1)[:, None]).astype(np.float32)
+
+
+class RandomProjection(NamedTuple):
+    """Random projections of word vectors, the largest value over the words of a sentence (BOREP, Wieting and Kiela 2019).
+
+    The matrix is uniform between -1/sqrt(d) and 1/sqrt(d) for word vectors of d numbers. Unknown words are looked up and left out
+    as by `WordAverageBaseline`; a sentence without known words is zero.
+    """
+
+    vectors: WordVectorTable
+    width: int = PROJECTIONS
+    seed: int = 0
+
+    def encode(self, sentences: Sequence[str]) -> Float[np.ndarray, "sentences width"]:
+        """Return the embeddings of the sentences, float32."""
+        index = {word: row for row, word in enumerate(self.vectors.words)}
+        size = self.vectors.vectors.shape[1]
+        matrix = np.random.RandomState(self.seed).uniform(-(size**-0.5), size**-0.5, (self.width, size)).astype(np.float32)
+        result = np.zeros((len(sentences), self.width), np.float32)
+        for number, sentence in enumerate(sentences):
+            rows = [index.get(word, index.get(word.lower())) for word in sentence.split()]
+            known = [row for row in rows if row is not None]
+            if known:
+                result[number] = (self.vectors.vectors[known].astype(np.float32) @ matrix.T).max(axis=0)
+        return result
 
 
 class FixedSIF(NamedTuple):

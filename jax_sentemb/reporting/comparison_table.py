@@ -1,6 +1,7 @@
 """Lay out a comparison of methods: baselines, every method with its budget, and paired differences with intervals."""
 
 import csv
+import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,11 +32,20 @@ class Entry(NamedTuple):
         return {seed: float(np.mean([scores[name] for name in sets])) for seed, scores in self.scores.items()}
 
 
-class Layout(NamedTuple):
-    """Two tables, as (columns, rows), and their notes."""
+class Table(NamedTuple):
+    """A table, whose first column has the labels."""
 
-    results: tuple[list[str], list[list[str]]]
-    sets: tuple[list[str], list[list[str]]]
+    title: str
+    columns: list[str]
+    rows: list[list[str]]
+
+
+class Layout(NamedTuple):
+    """The tables of a comparison and their notes."""
+
+    budgets: Table
+    scores: Table
+    differences: Table
     notes: list[str]
 
 
@@ -48,37 +58,42 @@ def layout(entries: Sequence[Entry], seeds: int, notes: Sequence[str] = ()) -> L
         notes: Further notes.
     """
     scored = [entry for entry in entries if entry.scores]
+    trained = [entry for entry in scored if entry.group not in (START, WORDS)]
     sets = [name for name in SEVEN if all(name in scores for entry in scored for scores in entry.scores.values())]
-    averages = {(entry.group, entry.name): entry.averages(sets) for entry in scored}
-    start = max(
-        (entry for entry in scored if entry.group == START), key=lambda entry: _mean(averages[START, entry.name]), default=None
-    )
-    rows = []
-    first_name = next((entry.name for entry in entries if entry.group not in (START, WORDS)), "first")
-    for entry in scored:
-        own = averages[entry.group, entry.name]
-        cells = ["", ""]
-        if entry.group not in (START, WORDS):
-            first = averages.get((entry.group, first_name), {})  # nothing if all its runs failed
-            cells = [
-                difference(own, averages[START, start.name]) if start else "",
-                difference(own, first) if entry.name != first_name else "",
-            ]
-        steps = {"steps": _steps(entry)} if entry.facts else {}
-        facts = {**entry.facts, **steps}
-        rows.append(
-            [_label(entry, seeds), *(_cell(facts.get(name, "")) for name in FACTS), mean_and_deviation(list(own.values())), *cells]
-        )
-    columns = ["", *FACTS, "average", "against the best start", f"against {first_name}"]
-    by_set = [
-        [_label(entry, seeds), *(mean_and_deviation([scores[name] for scores in entry.scores.values()]) for name in sets)]
-        for entry in scored
+    by_set = [[_label(entry), *_means(entry, sets)] for entry in scored]
+    failed = [_label(entry) for entry in entries if not entry.scores]
+    starts = [entry for entry in scored if entry.group == START]
+    start = max(starts, key=lambda entry: _mean(entry.averages(sets)), default=None)
+    all_notes = [
+        average_note(sets),
+        *([f"best start: {start.name}, the one with the highest average on these sets"] if start else []),
+        "± is the standard deviation over seeds",
+        "differences: mean [95 % interval of Student's t over seeds], paired by seed; one run has no interval",
+        *notes,
+        *([f"failed: {', '.join(failed)}"] if failed else []),
     ]
-    failed = [_label(entry, seeds) for entry in entries if not entry.scores]
-    best = [f"best start: {start.name}, chosen by its average on these sets, so it is the strictest of them"] if start else []
-    differences = "differences: mean [95 % interval of Student's t over seeds], paired by seed; one run has no interval"
-    all_notes = [average_note(sets), *best, differences, *notes, *([f"failed: {', '.join(failed)}"] if failed else [])]
-    return Layout((columns, rows), (["", *map(heading, sets)], by_set), all_notes)
+    return Layout(
+        Table("Budgets", ["", "runs", "readout", "length", "batch", "steps", "rate"], [_budget(entry, seeds) for entry in trained]),
+        Table("Spearman x 100, means over seeds", ["", *map(heading, sets), "average"], by_set),
+        _differences(entries, trained, start, sets),
+        all_notes,
+    )
+
+
+def _differences(entries: Sequence[Entry], trained: Sequence[Entry], start: Entry | None, sets: Sequence[str]) -> Table:
+    """Return the averages of the trained methods and their differences from the best start and from the first method."""
+    names = list(dict.fromkeys(entry.name for entry in entries if entry.group not in (START, WORDS)))
+    averages = {(entry.group, entry.name): entry.averages(sets) for entry in trained}
+    columns = ["", "average", *(["from the best start"] if start else []), *(f"from {name}" for name in names[:1] if names[1:])]
+    rows = []
+    for entry in trained:
+        own = averages[entry.group, entry.name]
+        cells = [difference(own, start.averages(sets))] if start else []
+        if names[1:]:
+            first = averages.get((entry.group, names[0]), {})  # nothing if all its runs failed
+            cells.append(difference(own, first) if entry.name != names[0] else "")
+        rows.append([_label(entry), mean_and_deviation(list(own.values())), *cells])
+    return Table("Differences of averages", columns, rows)
 
 
 def difference(own: Mapping[int, float], other: Mapping[int, float]) -> str:
@@ -95,47 +110,55 @@ def difference(own: Mapping[int, float], other: Mapping[int, float]) -> str:
 
 def as_text(tables: Layout) -> str:
     """Return the tables for the terminal."""
-    blocks = [terminal.table(*tables.results), terminal.table(*tables.sets, "Spearman x 100")]
-    return "\n\n".join([*blocks, "\n".join(tables.notes)])
+    blocks = [terminal.table(table.columns, table.rows, table.title) for table in tables[:3]]
+    return "\n\n".join([*blocks, terminal.bullets(tables.notes)])
 
 
 def as_markdown(tables: Layout) -> str:
     """Return the tables as Markdown."""
     lines = []
-    for columns, rows in (tables.results, tables.sets):
-        lines += [f"| {' | '.join(map(markdown, columns))} |", "|---|" + "--:|" * (len(columns) - 1)]
+    for title, columns, rows in tables[:3]:
+        lines += [f"**{title}**", "", f"| {' | '.join(map(markdown, columns))} |", "|---|" + "--:|" * (len(columns) - 1)]
         lines += [f"| {' | '.join([markdown(label), *cells])} |" for label, *cells in rows]
         lines.append("")
     return "\n".join([*lines, *(f"* {markdown(note)}" for note in tables.notes)]) + "\n"
 
 
 def write_csv(path: Path, entries: Sequence[Entry]) -> None:
-    """Write a line for each entry and seed: facts and scores of all sets."""
+    """Write a line for each entry and seed: facts, the step of the scored weights, and scores of all sets."""
     sets = list(dict.fromkeys(name for entry in entries for scores in entry.scores.values() for name in scores))
     with replacing(path) as partial, partial.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["name", "group", *FACTS, "seed", *sets])
+        writer.writerow(["name", "group", *FACTS, "seed", "scored_step", *sets])
         for entry in entries:
-            for seed, scores in entry.scores.items():
-                facts = [entry.facts.get(name, "") for name in FACTS]
+            facts = [entry.facts.get(name, "") for name in FACTS]
+            for (seed, scores), step in itertools.zip_longest(entry.scores.items(), entry.selected, fillvalue=""):
                 numbers = [scores.get(name, "") for name in sets]
-                writer.writerow(map(spreadsheet_cell, [entry.name, entry.group, *facts, seed or "", *numbers]))
+                writer.writerow(map(spreadsheet_cell, [entry.name, entry.group, *facts, seed or "", step, *numbers]))
 
 
 def _mean(averages: Mapping[int, float]) -> float:
     return float(np.mean(list(averages.values())))
 
 
-def _label(entry: Entry, seeds: int) -> str:
-    runs = f" ({len(entry.scores)} of {seeds} runs)" if entry.group not in (START, WORDS) and len(entry.scores) < seeds else ""
-    return {START: f"untrained, {entry.name}", WORDS: entry.name}.get(entry.group, f"{entry.name}, {entry.group}") + runs
+def _means(entry: Entry, sets: Sequence[str]) -> list[str]:
+    """Return the mean over seeds of each set and of the average."""
+    by_set = [np.mean([scores[name] for scores in entry.scores.values()]) for name in sets]
+    return [f"{value:.2f}" for value in (*by_set, _mean(entry.averages(sets)))]
 
 
-def _steps(entry: Entry) -> str:
-    """Return the number of steps, and the mean step of the scored weights if it is another."""
+def _budget(entry: Entry, seeds: int) -> list[str]:
+    """Return the row of a method: its runs, and its facts with the mean step of the scored weights if it is not the last."""
+    runs = f"{len(entry.scores)} of {seeds}" if len(entry.scores) < seeds else f"{seeds}"
     steps = entry.facts["steps"]
     selected = round(float(np.mean(entry.selected))) if entry.selected else steps
-    return f"{steps:,}" if selected == steps else f"{selected:,} of {steps:,}"
+    steps_text = f"{steps:,}" if selected == steps else f"{selected:,} of {steps:,}"
+    facts = {**entry.facts, "steps": steps_text}
+    return [_label(entry), runs, *(_cell(facts[name]) for name in FACTS)]
+
+
+def _label(entry: Entry) -> str:
+    return {START: f"untrained, {entry.name}", WORDS: entry.name}.get(entry.group, f"{entry.name}, {entry.group}")
 
 
 def _cell(value: Any) -> str:

@@ -15,7 +15,7 @@ import numpy as np
 import scipy
 
 from jax_sentemb.errors import ConfigError, plain
-from jax_sentemb.evaluation.catalog import SEVEN
+from jax_sentemb.evaluation.catalog import SEVEN, heading
 from jax_sentemb.files import replacing, write_text
 from jax_sentemb.public_text import markdown, spreadsheet_cell
 from jax_sentemb.system import terminal
@@ -93,7 +93,10 @@ def terminal_table(rows: list[Row]) -> str:
     """Return the same table for the terminal."""
     columns, groups = summary(rows)
     note = f"\n{average_note(averaged(rows))}" if "average" in columns else ""
-    return terminal.table(("settings", "runs", *columns), [(label, runs, *cells) for label, runs, cells in groups]) + note
+    return (
+        terminal.table(("settings", "runs", *map(heading, columns)), [(label, runs, *cells) for label, runs, cells in groups])
+        + note
+    )
 
 
 def summary(rows: list[Row]) -> tuple[list[str], list[tuple[str, str, list[str]]]]:

@@ -8,6 +8,7 @@ import math
 import re
 import shutil
 import sys
+import textwrap
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -53,10 +54,20 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str = ""
         rich_table.add_column(plain(column), justify="left" if number in text_columns else "right", overflow="fold")
     for row in rows:
         rich_table.add_row(*(plain(cell) for cell in row))
-    width = shutil.get_terminal_size((WIDTH, 24)).columns if sys.stdout.isatty() or sys.stderr.isatty() else WIDTH
     output = io.StringIO()
-    Console(file=output, width=max(width, 40), markup=False, highlight=False, emoji=False, no_color=True).print(rich_table)
+    Console(file=output, width=_width(), markup=False, highlight=False, emoji=False, no_color=True).print(rich_table)
     return "\n".join(line.rstrip() for line in output.getvalue().splitlines()).strip("\n")
+
+
+def bullets(lines: Sequence[str]) -> str:
+    """Return notes below a table: a bullet each, wrapped at the width of a table."""
+    return "\n".join(textwrap.fill(plain(line), _width(), initial_indent="* ", subsequent_indent="  ") for line in lines)
+
+
+def _width() -> int:
+    """Return the width of the terminal, WIDTH if the output is not a terminal."""
+    watched = sys.stdout.isatty() or sys.stderr.isatty()
+    return max(shutil.get_terminal_size((WIDTH, 24)).columns if watched else WIDTH, 40)
 
 
 def json_text(value: Any, **options: Any) -> str:

@@ -10,7 +10,7 @@ from jax_sentemb.config import Evaluation
 from jax_sentemb.data import synthetic
 from jax_sentemb.data.pairs import JoinedPairs
 from jax_sentemb.errors import ConfigError, NumericsError, Setting, UserError
-from jax_sentemb.evaluation.catalog import DEVELOPMENT, load_sts
+from jax_sentemb.evaluation.catalog import DEVELOPMENT, heading, load_sts
 from jax_sentemb.evaluation.diagnostics import diagnose, halves
 from jax_sentemb.evaluation.pair_task import read_pairs
 from jax_sentemb.evaluation.sts import (
@@ -257,7 +257,7 @@ def score_table(scores: dict[str, dict], missing_tasks: list[str], baselines: di
         numbers = [
             result[correlation][aggregate] for correlation in ("spearman", "pearson") for aggregate in ("all", "mean", "wmean")
         ]
-        rows.append([name, f"{result['n']:,}", *(f"{number:.2f}" for number in numbers)])
+        rows.append([heading(name), f"{result['n']:,}", *(f"{number:.2f}" for number in numbers)])
         rows += [[f"  {label}", "", f"{values[name]:.2f}"] for label, values in baselines.items() if name in values]
     columns = [
         "set",

@@ -23,13 +23,16 @@ from jax_sentemb.system.terminal import Progress
 class Log:
     """Write events of a run to `workdir`/metrics.jsonl, the terminal and, if chosen, TensorBoard and Weights & Biases."""
 
-    def __init__(self, workdir: Path, options: Train | None = None, settings: Mapping[str, Any] | None = None) -> None:
-        """Show the `settings` of the run in Weights & Biases.
+    def __init__(
+        self, workdir: Path, options: Train | None = None, settings: Mapping[str, Any] | None = None, is_brief: bool = False
+    ) -> None:
+        """Show the `settings` of the run in Weights & Biases; if `is_brief` is true, final scores are printed in one line.
 
         Raises:
             ConfigError: A package that is needed is not installed.
         """
         options = options or Train()
+        self.is_brief = is_brief
         self.is_main = jax.process_index() == 0
         self.path = workdir / "metrics.jsonl"
         self.bar: Progress | None = None

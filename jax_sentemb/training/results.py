@@ -9,6 +9,7 @@ import jax
 from jax_sentemb.config import Config, Words
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.evaluation.agreement import AGREEMENT
+from jax_sentemb.evaluation.catalog import SEVEN, heading
 from jax_sentemb.evaluation.widths import width_scores
 from jax_sentemb.formats.model_card import describe_teacher, describe_widths
 from jax_sentemb.formats.run_dir import read_metadata, write_metadata
@@ -101,7 +102,10 @@ class Results:
             )
         self._log.summary({name: result["spearman"]["all"] for name, result in scores.items()})
         self._log.finish_progress()
-        if scores or not (setup.final or setup.dev_task):
+        if self._log.is_brief:
+            numbers = [f"{heading(name)} {result['spearman']['all']:.2f}" for name, result in scores.items() if name in SEVEN]
+            self._log.say(f"scores    {', '.join(numbers)}")
+        elif scores or not (setup.final or setup.dev_task):
             print_line(score_table(scores, setup.missing_tasks, baselines))
         if setup.final:
             results["transfer"] = setup.final.score(self._workdir.name, lambda sentences: scorer.embedder(params, sentences))

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import json
 import os
 import platform
@@ -27,7 +28,9 @@ from jax_sentemb.training.sweep import run_all
 from jax_sentemb.training.trainer import Trainer
 
 
-def run(config: Config, workdir: Path, begin: Callable[[], None] = lambda: None, *, temporary: bool = False) -> int:
+def run(
+    config: Config, workdir: Path, begin: Callable[[], None] = lambda: None, *, temporary: bool = False, brief: bool = False
+) -> int:
     """Train, score and export into `workdir`; return exit code 0, or 75 if a signal stopped the run after saving.
 
     Args:
@@ -35,13 +38,14 @@ def run(config: Config, workdir: Path, begin: Callable[[], None] = lambda: None,
         workdir: The work directory.
         begin: Called when `workdir` is locked and nothing is read yet; not for a sweep.
         temporary: Do not print the paths of the results at the end.
+        brief: Print the scores of each run in one line, and no table of a study; the caller prints a table.
     """
     if config.sweep or config.variants:
-        code = run_all(config, workdir, _run_one, _check_data)
+        code = run_all(config, workdir, functools.partial(_run_one, brief=brief), _check_data, prints_table=not brief)
         if code != PREEMPTED:
             _report(workdir)
     else:
-        code = _run_one(config, workdir, begin)
+        code = _run_one(config, workdir, begin, brief)
     if code == 0 and is_main_process() and not temporary:
         print_line(results_text(config, workdir))
     return code
@@ -72,7 +76,7 @@ def _check_data(config: Config, workdir: Path) -> None:
     prepare(with_start(config, start)[0], workdir, start)
 
 
-def _run_one(config: Config, workdir: Path, begin: Callable[[], None] = lambda: None) -> int:
+def _run_one(config: Config, workdir: Path, begin: Callable[[], None] = lambda: None, brief: bool = False) -> int:
     """Do the same as `run`, for one run of a sweep or without a sweep."""
     check_path(workdir)
     try:
@@ -82,14 +86,14 @@ def _run_one(config: Config, workdir: Path, begin: Callable[[], None] = lambda: 
     with _lock(workdir) if is_main_process() else contextlib.nullcontext():
         begin()
         if config.pretrain is not None:
-            if code := _run_one(_pretraining(config), workdir / "pretrain"):
+            if code := _run_one(_pretraining(config), workdir / "pretrain", brief=brief):
                 return code
             if not (export := find_export(workdir / "pretrain")):
                 raise ConfigError(Setting("pretrain"), ": the model of this run cannot be exported, so no run can start from it")
             start = {"weights": str(export), "readout": "method", "layers": ""}
             config = dataclasses.replace(config, encoder=dataclasses.replace(config.encoder, **start))
         try:
-            code = _run(config, workdir)
+            code = _run(config, workdir, brief)
         except NumericsError:  # other errors are raised before training starts
             _report(workdir)
             raise
@@ -164,8 +168,8 @@ def _report(workdir: Path) -> None:
             write_report(workdir)
 
 
-def _run(config: Config, workdir: Path) -> int:
-    with Trainer(config, workdir) as trainer, trainer.stop:
+def _run(config: Config, workdir: Path, brief: bool) -> int:
+    with Trainer(config, workdir, brief) as trainer, trainer.stop:
         try:
             trainer.train()
             trainer.finish()

@@ -124,7 +124,11 @@ def _all_folds(config: Config, settings: dict[str, list[str]]) -> list[str]:
 
 
 def run_all(
-    config: Config, workdir: Path, run: Callable[[Config, Path], int], check_data: Callable[[Config, Path], None] = lambda *_: None
+    config: Config,
+    workdir: Path,
+    run: Callable[[Config, Path], int],
+    check_data: Callable[[Config, Path], None] = lambda *_: None,
+    prints_table: bool = True,
 ) -> int:
     """Run every variant in its own folder; return the exit code of the last error, or 0.
 
@@ -138,6 +142,7 @@ def run_all(
         workdir: The folder of the runs' folders.
         run: Does one run and returns its exit code.
         check_data: Called before the first run for the smallest subsets; its errors end the sweep.
+        prints_table: Whether the table is also printed.
     """
     expanded = _expanded(config)
     finished_rows = _finished_rows(workdir)
@@ -187,7 +192,8 @@ def run_all(
     if is_main_process():
         finished = save()
         draw(workdir, finished, baselines)
-        print(terminal_table(finished))
+        if prints_table:
+            print(terminal_table(finished))
         print("".join(plain(f"written: {path}\n") for path in sorted(workdir.glob("low_shot*.*"))), end="")
     return code
 

@@ -60,7 +60,8 @@ class Trainer:
         ModelFileError: The weights or a checkpoint cannot be read; raised before anything is compiled.
     """
 
-    def __init__(self, config: Config, workdir: Path) -> None:
+    def __init__(self, config: Config, workdir: Path, brief: bool = False) -> None:
+        """Print the final scores in one line if `brief` is true."""
         check_writers(config.train)
         self.start = read_start(config)
         config, notes = with_start(config, self.start)
@@ -82,7 +83,7 @@ class Trainer:
         self.eval_steps = config.eval.eval_steps if config.eval.eval_steps >= 0 else epoch
         sources = run_sources(config, setup, self.steps, self.start)
         agree(json.dumps(sources))
-        self.log = Log(workdir, config.train, flatten(config))
+        self.log = Log(workdir, config.train, flatten(config), brief)
         for line in description(setup, self.steps, self.mesh.size).splitlines():
             self.log.info(line)
 
