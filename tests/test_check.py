@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jax_sentemb.__main__ import main
+from jax_sentemb.cli import dedup
 from jax_sentemb.cli.program import program
 from jax_sentemb.cli.recommend import MIN_SENTENCES, SMALL, CorpusSummary, advise
 from jax_sentemb.cli.train import parse
@@ -112,6 +113,23 @@ def test_counts_are_those_of_plain_python(tmp_path, capsys):
     whole = tokens["whole_99_percent"]
     assert sum(length <= whole for length in lengths) >= 0.99 * len(lengths) > sum(length < whole for length in lengths)
     assert sum(tokens["histogram"].values()) == len(rows)
+
+
+def test_near_duplicates_are_counted_and_the_command_that_removes_them_is_one(tmp_path, capsys):
+    lines = [f"{line} in the evening of a day at sea" for line in sentences(60, seed=3)]
+    file = corpus_of(tmp_path, [*lines, *(f"{line} again" for line in lines[:30])])
+    facts = check(capsys, file, "--vocab-size", 2000)
+    assert facts["near_duplicates"]["near"] >= 60 > 0.6 * facts["near_duplicates"]["sample"]
+    options = dedup.parser().parse_args(shlex.split(facts["dedup"])[2:])
+    assert (options.corpus, options.output.name) == (str(file), "unique.txt")
+    assert run(file, "--vocab-size", 2000) == 0
+    assert f"remove them:\n            {facts['dedup']}" in capsys.readouterr().out
+    table = corpus_of(
+        tmp_path, ["body\ttitle", *(f"{number}{line}\tx" for number, line in enumerate(sentences(60, seed=3)))], "a.tsv"
+    )
+    facts = check(capsys, table, "--vocab-size", 300, "--column", "body,title")
+    options = dedup.parser().parse_args(shlex.split(facts["dedup"])[2:])
+    assert (options.column, options.join, options.output.name) == ("body,title", " ", "unique.tsv")
 
 
 @given(st.lists(st.integers(1, 64), min_size=1))

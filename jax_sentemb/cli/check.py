@@ -2,6 +2,8 @@
 
 import argparse
 import math
+import re
+import shlex
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,7 @@ from jax_sentemb.cli.program import EXIT_CODES, Parser, positive, start
 from jax_sentemb.cli.recommend import Advice, CorpusSummary, advise
 from jax_sentemb.data.corpus import MIN_ORDER_CHECK, is_ordered, is_running_text, words_in_common
 from jax_sentemb.data.corpus_files import open_text, sources_of
+from jax_sentemb.data.near_duplicates import OVERLAP, NearDuplicates, near_duplicates
 from jax_sentemb.data.quality import SUSPICIOUS, find_suspicious, histogram, token_lengths
 from jax_sentemb.data.records import Records
 from jax_sentemb.data.tokenizer import new_tokenizer
@@ -19,6 +22,8 @@ from jax_sentemb.errors import ConfigError, plain
 from jax_sentemb.system.terminal import json_text, table
 
 EDGES = (4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
+ENDING = re.compile(r"\.(parquet|(txt|jsonl|csv|tsv)(\.gz|\.xz)?)$")  # of the name of a corpus that is a file
+MANY_NEAR = 0.01  # share of near duplicates from which on they are worth removing
 POSITIONS = 512  # of a BERT
 STANDARD_INPUT = "standard input"
 LINE_FILES = (".txt", ".txt.gz", ".txt.xz", STANDARD_INPUT)  # their records are lines, not rows of a table
@@ -85,7 +90,9 @@ def survey(options: argparse.Namespace) -> dict[str, Any]:
         tokenizer = load_tokenizer(vocabulary)
     else:
         tokenizer = new_tokenizer(sentences, options.vocab_size)
-    report = tokenize(sentences, tokenizer, options.max_seq_length, workers=0 if options.files == "-" else -1).report
+    tokens = tokenize(sentences, tokenizer, options.max_seq_length, workers=0 if options.files == "-" else -1)
+    report = tokens.report
+    near = near_duplicates(tokens, tokenizer) if len(tokens) else NearDuplicates(0, 0)
     lengths = token_lengths(sentences, tokenizer, positions)
     whole = int(np.percentile(lengths, 99, method="higher"))
     in_common = words_in_common(sentences) if len(sentences) >= MIN_ORDER_CHECK else None
@@ -99,6 +106,8 @@ def survey(options: argparse.Namespace) -> dict[str, Any]:
         "files": files,
         "bytes": sentences.report["bytes"],
         **{name: report[name] for name in ("lines", "blank", "sentences", "usable", "duplicates")},
+        "near_duplicates": {**near._asdict(), "overlap": OVERLAP},
+        "dedup": _dedup_command(options, options.weights if pooling else ""),
         "tokenizer": str(vocabulary) or f"a new one of {tokenizer.vocab_size} pieces",
         "unknown_token_rate": report["unknown_token_rate"],
         "max_seq_length": options.max_seq_length,
@@ -153,6 +162,7 @@ def describe(facts: dict[str, Any]) -> list[str]:
         ("files", f"{', '.join(files[:4])}{more}"),
         ("size", f"{facts['bytes']:,} bytes, {facts['lines']:,} lines, {facts['blank']:,} blank"),
         ("sentences", f"{facts['usable']:,} usable; {facts['duplicates']:,} duplicates are left out"),
+        ("near", _near(facts["near_duplicates"])),
         ("tokenizer", f"{facts['tokenizer']}; {facts['unknown_token_rate']:.2%} of the pieces are unknown"),
         ("tokens", f"mean {tokens['mean']}, median {tokens['median']}, 95 % have {tokens['p95']} or fewer{sampled}"),
         ("length", f"{cut}; {f'more than {whole - 1}' if whole >= tokens['at_most'] else whole} keeps 99 % whole"),
@@ -166,7 +176,9 @@ def describe(facts: dict[str, Any]) -> list[str]:
         where = f"first: {row['file']} {unit} {row[unit]}"
         count = f"{row['sentences']:,} sentence{'s' * (row['sentences'] > 1)}"
         lines.append(f"suspicious  {row['what']}: {count} ({where}); {row['remedy']}")
-    return [*lines, *([] if facts["suspicious"] else ["suspicious  nothing"]), *_advice(facts["advice"], facts["usable"])]
+    lines += [] if facts["suspicious"] else ["suspicious  nothing"]
+    lines += _near_advice(facts["near_duplicates"], facts["dedup"])
+    return [*lines, *_advice(facts["advice"], facts["usable"])]
 
 
 def _bars(counts: dict[int, int]) -> list[tuple[str, str, str]]:
@@ -177,6 +189,30 @@ def _bars(counts: dict[int, int]) -> list[tuple[str, str, str]]:
     return [
         (f"{start} to {edge}", f"{count:,}", "#" * math.ceil(40 * count / largest)) for start, (edge, count) in rows if edge <= last
     ]
+
+
+def _near(near: dict[str, Any]) -> str:
+    share = near["near"] / max(near["sample"], 1)
+    return f"{share:.1%} of {near['sample']:,} random sentences share {near['overlap']:.0%} of their pieces with another one"
+
+
+def _near_advice(near: dict[str, Any], command: str) -> list[str]:
+    """Return what to do about near duplicates, if there are many."""
+    if near["near"] < MANY_NEAR * max(near["sample"], 1):
+        return []
+    reason = "near        contrastive training pushes near duplicates apart, which harms it; remove them:"
+    return [reason, f"            {command}"]
+
+
+def _dedup_command(options: argparse.Namespace, model: str) -> str:
+    """Return a command that writes the corpus without near duplicates."""
+    files = "corpus.txt" if options.files == "-" else options.files
+    column = ["--column", options.column] if options.column != "text" else []
+    join = options.join or " " * ("," in options.column)
+    ending = ENDING.search(files)
+    output = f"unique{ending[0] if ending else '.txt'}"
+    settings = [*column, *(["--join", join] if join else []), *(["--model", model] if model else [])]
+    return shlex.join(["jax-sentemb", "dedup", "--corpus", files, *settings, "--output", output])
 
 
 def _order(order: dict[str, Any]) -> str:
