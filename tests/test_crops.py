@@ -100,6 +100,8 @@ def test_sentences_end_before_a_capital_letter_or_a_digit():
     assert split_sentences(text) == [
         "It rains, e.g. here.", '"Does it?"', "Yes!", "3 days (it did).", "Then, at 3.5 p.m. it stopped.", "Done",
     ]  # fmt: skip
+    tokenised = "the flow is steady . its pressure , at mach 2.5 , is constant ! a plate is flat ."
+    assert split_sentences(tokenised) == ["the flow is steady .", "its pressure , at mach 2.5 , is constant !", "a plate is flat ."]
     assert split_sentences("  ") == []
 
 

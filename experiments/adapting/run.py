@@ -4,29 +4,26 @@
     python experiments/adapting/run.py ... --tune      only the first part: each method at two learning rates
     python experiments/adapting/run.py --table         writes the tables of README.md and docs/adapting.md
 
-`--data` is a folder with afs/UKP_ASPECT.tsv, sts_raw/*.tsv (sentence1, sentence2, score, subset), senteval/downstream/TREC
-and corpora/ordered_novels.txt.xz. A row of results.csv is kept: a study that was stopped continues with the same command.
+`--data` is the folder of experiments/data.md. A row of results.csv is kept: a study that was stopped continues with the same
+command.
 """
 
 import argparse
 import csv
 import functools
-import lzma
 import re
 import statistics
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from jax_sentemb import SentenceEncoder, score, train
+from jax_sentemb import SentenceEncoder, train
 from jax_sentemb.config import Config, Data, Evaluation, Optimizer, Train
-from jax_sentemb.evaluation.arguments import UKP_GRADES
 from jax_sentemb.formats.run_dir import read_checkpoint
 from jax_sentemb.inference.load import LoadedModel, load
 from jax_sentemb.inference.postprocess import before_length, whitening, with_layer, without_components
@@ -34,64 +31,34 @@ from jax_sentemb.inference.token_embeddings import token_embedder
 from jax_sentemb.methods.attention_mi import AttentionMI
 from jax_sentemb.methods.base import Method
 from jax_sentemb.methods.contrastive_tension import ContrastiveTension
+from jax_sentemb.methods.crops import Crops
 from jax_sentemb.methods.masked_lm import MaskedLM
 from jax_sentemb.methods.mirror_bert import MirrorBERT
 from jax_sentemb.methods.neighbours import Neighbours
 from jax_sentemb.methods.simcse import Momentum, SimCSE
+from jax_sentemb.methods.tsdae import TSDAE
 from jax_sentemb.system.allocator import keep_freed_memory
 from jax_sentemb.training.starting_encoder import averaged
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from data import SETS
+from domains import DOMAINS, domains, of_pairs, pairs, table
 from study_data import require
 
 HERE = Path(__file__).parent
 README, DOCS = HERE / "README.md", HERE.parents[1] / "docs" / "adapting.md"
 START, END = "<!-- measured -->", "<!-- end -->"
 FIELDS = ("encoder", "domain", "recipe", "rate", "seed", "share_of_start", "in_domain", "held_out", "out_of_domain", "seconds")
-STEPS, BATCH, WIDTH = 50, 64, 32
+STEPS, BATCH = 50, 64
+LENGTH = 32  # tokens of a sentence; of a crop 128
 PRECISION = "bfloat16"  # of training; README.md compares it with float32
-GENRES = {  # subsets of STS 2012, 2014 and 2015
-    "forum posts": ("deft-forum", "answers-forums", "answers-students", "belief"),
-    "headlines": ("headlines",),
-    "captions": ("images",),
-}
-DOMAINS = ("arguments", "SICK", "forum posts", "headlines", "captions", "questions", "novels")
-NOVELS_SENTENCES, PARAGRAPHS, SENTENCES = 20_000, 500, 8  # trained on; tested; sentences of a tested paragraph
 SIF = 1e-3
 FIRST = "masked LM first, "  # as many steps of it, at its own rate, before the method
-AVERAGED = ("SimCSE, temperature 0.5", "masked LM", "neighbours")  # also as the average with the start
-
-
-def of_pairs(encoder: SentenceEncoder, rows: list[Any]) -> float:
-    """Spearman x 100 of labelled pairs."""
-    return score(encoder, rows)["spearman"]
-
-
-def of_halves(encoder: SentenceEncoder, rows: list[Any]) -> float:
-    """Percentage of first halves of paragraphs whose second half is the nearest."""
-    first, second = (encoder.encode([row[side] for row in rows], normalize_embeddings=True) for side in (0, 1))
-    return 100 * float((np.argmax(first @ second.T, axis=1) == np.arange(len(rows))).mean())
-
-
-def of_questions(encoder: SentenceEncoder, rows: list[Any]) -> float:
-    """Percentage of questions (class, text) whose nearest other question has the same class."""
-    vectors = encoder.encode([text for _, text in rows], normalize_embeddings=True)
-    likeness = vectors @ vectors.T
-    np.fill_diagonal(likeness, -np.inf)
-    classes = np.array([name for name, _ in rows])
-    return 100 * float((classes[np.argmax(likeness, axis=1)] == classes).mean())
-
-
-class Domain(NamedTuple):
-    """Sentences to train on ("" ends a document), and what is scored."""
-
-    sentences: list[str]
-    test: list[Any]
-    held_out: list[Any] = []  # to choose rates
-    scored: Callable[[SentenceEncoder, list[Any]], float] = of_pairs
-    ordered: bool = False
+LAST = ", last 2 layers"  # the others stay as they are
+ORDERED = ("neighbours", "crops")  # these need documents
+# Also as the average with the start.
+AVERAGED = ("SimCSE, temperature 0.5", "masked LM", "neighbours", "Mirror-BERT", f"Mirror-BERT{LAST}")
 
 
 def methods(pooling: str) -> dict[str, Method]:
@@ -103,11 +70,16 @@ def methods(pooling: str) -> dict[str, Method]:
         "SimCSE, temperature 0.5": SimCSE(**simcse, temperature=0.5),
         "miCSE": SimCSE(**simcse, ami=AttentionMI(weight=2.5e-3), momentum=Momentum(queue_size=384)),
         "Mirror-BERT": MirrorBERT(pooling=pooling),
+        f"Mirror-BERT{LAST}": MirrorBERT(pooling=pooling),
+        "TSDAE": TSDAE(pooling=pooling),
+        f"TSDAE{LAST}": TSDAE(pooling=pooling),
         "CT in batch": ContrastiveTension(form="in_batch", dropout=True, pooling=pooling),
         "masked LM": MaskedLM(pooling="mean"),
         f"{FIRST}Mirror-BERT": MirrorBERT(pooling=pooling),
         "neighbours": Neighbours(pooling=pooling),
         "neighbours, anchor 1": Neighbours(pooling=pooling, anchor=1.0),
+        "crops": Crops(pooling=pooling),
+        f"crops{LAST}": Crops(pooling=pooling),
     }
 
 
@@ -115,14 +87,14 @@ def methods(pooling: str) -> dict[str, Method]:
 TUNED = {"SimCSE, anchor 1": "SimCSE", "neighbours, anchor 1": "neighbours", f"{FIRST}Mirror-BERT": "Mirror-BERT"}
 
 
-def config(method: Method, rate: float, seed: int) -> Config:
+def config(method: Method, rate: float, seed: int, last_layers: int = 0) -> Config:
     """The settings of one run."""
     return Config(
         method,
-        Data(max_seq_length=WIDTH, batch_size=BATCH),
+        Data(max_seq_length=4 * LENGTH if isinstance(method, Crops) else LENGTH, batch_size=BATCH),
         optimizer=Optimizer(learning_rate=rate, warmup_ratio=0.1),
         eval=Evaluation(eval_steps=0, select="last", diagnostic_sentences=64, report_sentences=0),
-        train=Train(max_steps=STEPS, seed=seed, save_steps=0, logging_steps=50, precision=PRECISION),
+        train=Train(max_steps=STEPS, seed=seed, save_steps=0, logging_steps=50, precision=PRECISION, last_layers=last_layers),
     )
 
 
@@ -134,51 +106,6 @@ def whole(sentences: list[str], folder: str, settings: Config, workdir: str) -> 
         raise SystemExit(
             f"stopped after step {step} of {settings.train.max_steps}: the run is not scored; the same command repeats it"
         )
-
-
-def domains(data: Path) -> dict[str, Domain]:
-    """The domains of the study."""
-
-    def text(rows: list[tuple[str, str, float]]) -> list[str]:
-        return list(dict.fromkeys(sentence for row in rows for sentence in row[:2]))
-
-    years = [row for year in (12, 14, 15) for row in table(data / f"sts_raw/STS{year}.tsv")]
-    genres = {name: pairs([row for row in years if row["subset"] in subsets]) for name, subsets in GENRES.items()}
-    arguments = [
-        (row["sentence1"], row["sentence2"], UKP_GRADES[row["label"]]) for row in table(data / "afs/UKP_ASPECT.tsv")
-    ]  # fmt: skip
-    sick = {part: pairs(table(data / f"sts_raw/SICK-{part}.tsv")) for part in ("train", "dev", "test")}
-    return {
-        "arguments": Domain(text(arguments), arguments),
-        "SICK": Domain(text([*sick["train"], *sick["dev"], *sick["test"]]), sick["test"], sick["dev"]),
-        **{name: Domain(text(rows), rows) for name, rows in genres.items()},
-        "novels": novels(data / "corpora/ordered_novels.txt.xz"),
-        "questions": questions([data / f"senteval/downstream/TREC/{name}.label" for name in ("train_5500", "TREC_10")]),
-    }
-
-
-def novels(path: Path) -> Domain:
-    """The first sentences of the novels to train on; halves of later paragraphs of SENTENCES sentences, which are scored."""
-    with lzma.open(path, "rt", encoding="utf-8") as file:
-        lines = [line.strip() for line in file]
-    found: list[list[str]] = []
-    place = len(lines) - 1
-    step = (len(lines) - 2 * NOVELS_SENTENCES) // (2 * PARAGRAPHS)
-    while len(found) < 2 * PARAGRAPHS:
-        block = lines[place - SENTENCES : place]
-        if all(block):
-            found.append(block)
-        place -= step if all(block) else 1
-    halves = [(" ".join(block[: SENTENCES // 2]), " ".join(block[SENTENCES // 2 :])) for block in found]
-    return Domain(lines[:NOVELS_SENTENCES], halves[::2], halves[1::2], of_halves, ordered=True)
-
-
-def questions(paths: list[Path]) -> Domain:
-    """The distinct questions of TREC, with their fine classes."""
-    rows = {
-        text: name for path in paths for name, _, text in (line.partition(" ") for line in path.read_text("latin-1").splitlines())
-    }
-    return Domain(list(rows), [(name, text) for text, name in rows.items()], scored=of_questions)
 
 
 class Study:
@@ -241,7 +168,8 @@ class Study:
                 pretrained = f"{work}/pretrain"
                 whole(sentences, folder, config(MaskedLM(pooling="mean"), self.rate(name, "masked LM"), seed), pretrained)
                 folder = f"{pretrained}/export"
-            whole(sentences, folder, config(methods(pooling or "mean")[recipe], rate, seed), f"{work}/run")
+            settings = config(methods(pooling or "mean")[recipe], rate, seed, 2 if recipe.endswith(LAST) else 0)
+            whole(sentences, folder, settings, f"{work}/run")
             reads = f"@{pooling}" if pooling else "@mean" if recipe == "masked LM" else ""
             model, start = load(f"{work}/run/export{reads}"), load(path)
         for key in keys:
@@ -268,7 +196,7 @@ class Study:
             for name, path in self.options.encoders.items():
                 for domain in self.options.domains:
                     for recipe in self.options.recipes:
-                        if self.domains[domain].ordered or not recipe.startswith("neighbours"):
+                        if self.domains[domain].ordered or not recipe.startswith(ORDERED):
                             self.trained(name, path, domain, recipe, self.rate(name, recipe), seed)
 
 
@@ -300,7 +228,7 @@ class Weighted(SentenceEncoder):
 
 
 def tuning_domain(recipe: str) -> str:
-    return "novels" if recipe.startswith("neighbours") else "SICK"
+    return "novels" if recipe.startswith(ORDERED) else "SICK"
 
 
 def held_out(rows: list[dict[str, str]], recipe: str) -> dict[float, float]:
@@ -312,15 +240,6 @@ def held_out(rows: list[dict[str, str]], recipe: str) -> dict[float, float]:
         for row in rows
         if (row["domain"], row["recipe"], row["seed"], row["share_of_start"]) == key
     }
-
-
-def table(file: Path) -> list[dict[str, str]]:
-    with file.open(encoding="utf-8", newline="") as opened:
-        return list(csv.DictReader(opened, delimiter="\t", quoting=csv.QUOTE_NONE))
-
-
-def pairs(rows: list[dict[str, str]]) -> list[tuple[str, str, float]]:
-    return [(row["sentence1"], row["sentence2"], float(row["score"])) for row in rows]
 
 
 def read_rows(path: Path) -> list[dict[str, str]]:

@@ -13,8 +13,9 @@ from jax_sentemb.data.tokenizer import Tokenizer
 from jax_sentemb.data.tokens import Tokens
 from jax_sentemb.errors import DataError, Setting
 
-# Space after . ! or ?, which a quotation mark or a bracket may follow, before a capital letter or a digit.
-SENTENCE_END = re.compile(r"(?:(?<=[.!?])|(?<=[.!?][\"')\]]))\s+(?=[\"'(\[]?[^\Wa-z_])")
+# Space after . ! or ?, which a quotation mark or a bracket may follow, before a capital letter or a digit. In tokenised text the
+# mark stands between spaces, and any text follows.
+SENTENCE_END = re.compile(r"(?:(?<=[.!?])|(?<=[.!?][\"')\]]))\s+(?=[\"'(\[]?[^\Wa-z_])|(?<=\s[.!?])\s+(?=\S)")
 CHUNK = 1 << 18  # lines that are processed at once
 
 
@@ -135,5 +136,5 @@ class CropPairs:
 
 
 def split_sentences(text: str) -> list[str]:
-    """Return the sentences of a text. It is cut after . ! or ? if a capital letter or a digit follows."""
+    """Return the sentences of a text, which end after . ! or ? before a capital letter or a digit, or between spaces."""
     return [sentence for sentence in SENTENCE_END.split(text.strip()) if sentence]
