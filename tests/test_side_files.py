@@ -9,7 +9,7 @@ import jax
 import numpy as np
 import pytest
 import tokenizers
-from reference_models import TEXTS, WORDS, build_originals, compare, edited, has_vocabulary, theirs
+from reference_models import TEXTS, WORDS, build_originals, compare, edited, has_vocabulary, theirs, transformers
 from tiny_models import tiny_model
 
 from jax_sentemb.data.tokenizer import Tokenizer
@@ -177,10 +177,23 @@ NOT_THEIRS = {
 }
 
 
+def examples_of(kind):
+    """The example of each key; a key of one family alone has another value than transformers' default."""
+    if not kind.startswith("config.json of"):
+        return EXAMPLES[kind]
+    row = FAMILIES[kind.removeprefix("config.json of ")]
+    defaults = getattr(transformers, f"{row.class_prefix}Config")().to_dict()
+    return {key: changed(value) for key, value in defaults.items()} | CONFIG_EXAMPLES
+
+
+def changed(value):
+    """Another value of the same type."""
+    return not value if isinstance(value, bool) else value + 1 if isinstance(value, int | float) else "x"
+
+
 def example(kind, key):
     """The name in the file and the value."""
-    examples = CONFIG_EXAMPLES if kind.startswith("config.json of") else EXAMPLES[kind]
-    value = examples[key]
+    value = examples_of(kind)[key]
     return value if isinstance(value, tuple) else (key, value)
 
 
@@ -203,7 +216,7 @@ def test_each_key_has_an_example_and_is_on_one_list():
     for kind, keys in KEYS.items():
         names = [*keys.used, *keys.harmless, *keys.refused]
         assert len(names) == len(set(names)), kind
-        examples = CONFIG_EXAMPLES if kind.startswith("config.json of") else EXAMPLES[kind]
+        examples = examples_of(kind)
         assert set(names) <= set(examples), kind
         assert kind.startswith("config.json of") or set(names) == set(examples), kind
     every = {
@@ -212,7 +225,7 @@ def test_each_key_has_an_example_and_is_on_one_list():
         if kind.startswith("config.json of")
         for name in {*keys.used, *keys.harmless, *keys.refused}
     }
-    assert every == set(CONFIG_EXAMPLES)
+    assert set(CONFIG_EXAMPLES) <= every
 
 
 @pytest.mark.parametrize("kind", COMPARED)

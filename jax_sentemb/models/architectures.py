@@ -25,8 +25,9 @@ def make_encoder(
     if isinstance(config, WordsConfig):
         encoder: Any = WordVectors(config, dtype)  # Flax declares no type for what `apply` returns
     else:
-        module = pkgutil.resolve_name(f"jax_sentemb.models.{FAMILIES[config.model_type].module}")
-        encoder = module(config, dtype, dropout, **memory)
+        family = FAMILIES[config.model_type]
+        memory["scan"] = memory.get("scan", False) and family.layers_are_alike
+        encoder = pkgutil.resolve_name(f"jax_sentemb.models.{family.module}")(config, dtype, dropout, **memory)
     return encoder
 
 

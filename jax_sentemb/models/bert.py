@@ -1,5 +1,7 @@
 """BERT of any size in Flax, equal to the model of Hugging Face without its pooler; models/families describes related models.
 
+Modules of related models derive from `Bert` and override `embed`, `layer_type`, `attention_bias`, `layer_bias` or `finish`.
+
 It is written for contrastive learning. Dropout masks are independent for every row, head and position, since one mask for a batch
 weakens dropout views. A function can read the attention of chosen layers, so no tensor of all layers is kept.
 """
@@ -95,7 +97,9 @@ class Bert(nn.Module):
         observed, bias = {}, self.attention_bias(rows.tokens.shape[1])
         saved = None if self.remat else jax.checkpoint_policies.save_only_these_names(*KEPT)
         apart_from_arrays = (4, 5)
-        layer_type = nn.remat(Layer, static_argnums=apart_from_arrays, policy=saved) if self.remat or self.scan else Layer
+        layer_type = self.layer_type()
+        if self.remat or self.scan:
+            layer_type = nn.remat(layer_type, static_argnums=apart_from_arrays, policy=saved)
         captured_layers = capture.layers if capture else ()
         first_unlike = min((self.config.num_hidden_layers, *captured_layers))  # the first layer that cannot be in the scan
         if self.scan and first_unlike > 2 and not self.is_initializing():
@@ -109,12 +113,14 @@ class Bert(nn.Module):
             captured = capture is not None and number in capture.layers
             last = number == self.config.num_hidden_layers
             indices = token_indices if last else None
-            states, attention = layer(hidden[-1], rows.mask, seeds, first_token_only and last, captured, indices, bias)
+            layer_bias = self.layer_bias(number, bias)
+            states, attention = layer(hidden[-1], rows.mask, seeds, first_token_only and last, captured, indices, layer_bias)
             drop = memory.dropout(seeds, rate, STREAMS * number, self.config.counted_positions)
-            attention = attention._replace(**drop._asdict(), bias=bias)
+            attention = attention._replace(**drop._asdict(), bias=layer_bias)
             hidden.append(jax.lax.stop_gradient(states) if number < first_trained else states)
             if capture is not None and captured:
                 observed[number] = capture.read(number, attention)
+        hidden[-1] = self.finish(hidden[-1])
         return BertOutput([states.astype(jnp.float32) for states in hidden], observed)
 
     def embed(
@@ -132,13 +138,25 @@ class Bert(nn.Module):
         kernel, bias = DenseParameters(config.embedding_width, config.hidden_size, config.initializer_range, name="projection")()
         return (matmul(states, kernel, self.dtype, self.activations) + bias).astype(self.activations)
 
+    def layer_type(self) -> type[nn.Module]:
+        """Return the class of the layers: `Layer`, or one with its fields and its call."""
+        return Layer
+
+    def finish(self, states: Float[Array, "rows _ width"]) -> Float[Array, "rows _ width"]:
+        """Return the states of the encoder from those after its last layer, which are the same in this architecture."""
+        return states
+
     def attention_memory(self) -> AttentionMemory:
         """Return how the layers compute their attention."""
         return AttentionMemory(self.attention_block, self.fused_attention, self.mesh)
 
     def attention_bias(self, width: int) -> Float[Array, "_ tokens tokens"] | None:
-        """Return the bias [H, T, T] that is added to the attention scores of every layer; None in this architecture."""
+        """Return the bias [H, T, T] that is added to the attention scores; None in this architecture."""
         return None
+
+    def layer_bias(self, number: int, bias: Float[Array, "_ tokens tokens"] | None) -> Float[Array, "_ tokens tokens"] | None:
+        """Return the bias of layer `number`, from 1: the same `bias` in all layers of this architecture."""
+        return bias
 
     def _scan(
         self,
@@ -158,7 +176,9 @@ class Bert(nn.Module):
 
         def run_layer(states: Array, layer: tuple[Array, Any]) -> tuple[Array, Array]:
             number, params = layer
-            module = Layer(self.config, self.dtype, number, rate, self.attention_memory(), self.activations, parent=None)
+            module = self.layer_type()(
+                self.config, self.dtype, number, rate, self.attention_memory(), self.activations, parent=None
+            )
             outputs, _ = module.apply({"params": params}, states, mask, seeds, False, False, None, bias)
             return outputs, outputs
 
@@ -186,6 +206,13 @@ class Embeddings(nn.Module):
         rate: float,
     ) -> Float[Array, "rows tokens width"]:
         """Return the states before the first layer, as wide as the embeddings."""
+        states = LayerNorm(self.config.layer_norm_eps, name="norm")(self.summed(tokens, token_types))
+        return row_major(dropout(states, rate, seeds, 0))
+
+    def summed(
+        self, tokens: Int[Array, "rows tokens"], token_types: Int[Array, "rows tokens"] | None
+    ) -> Float[Array, "rows tokens width"]:
+        """Return the sum of the embeddings of words, positions and segments."""
         config, width = self.config, tokens.shape[1]
         normal = nn.initializers.normal(config.initializer_range)
         word = self.param("word", normal, (config.vocab_size, config.embedding_width))
@@ -197,8 +224,7 @@ class Embeddings(nn.Module):
         if config.type_vocab_size:
             token_type = self.param("token_type", normal, (config.type_vocab_size, config.embedding_width))
             summed = summed + token_type[0 if token_types is None else token_types]
-        states = LayerNorm(config.layer_norm_eps, name="norm")(summed.astype(self.activations))
-        return row_major(dropout(states, rate, seeds, 0))
+        return summed.astype(self.activations)
 
 
 class Layer(nn.Module):
@@ -230,21 +256,28 @@ class Layer(nn.Module):
         """
         config, rate, stream = self.config, self.rate, STREAMS * self.number
         queried_states = queried(states, first_only, indices)
-
-        def dense(inputs: Float[Array, "rows _ inputs"], name: str, features: int) -> Float[Array, "rows _ features"]:
-            kernel, bias = DenseParameters(inputs.shape[-1], features, config.initializer_range, name=name)()
-            return (matmul(inputs, kernel, self.dtype, self.activations) + bias).astype(self.activations)
-
         heads = self.query_key_value(states, states if captured and indices is None else queried_states)
         drop = self.memory.dropout(seeds, rate, stream, config.counted_positions)
         context, attention = layer_attention(heads, mask, drop, self.memory, bias, first_only, indices)
-        context = dropout(dense(context, "attention_output", config.hidden_size), rate, seeds, stream + 1)
+        context = dropout(self.dense(context, "attention_output", config.hidden_size), rate, seeds, stream + 1)
         states = LayerNorm(config.layer_norm_eps, name="attention_norm")(queried_states + context)
         states = self.between(states) if self.between else states
-        inner = keep(dense(states, "intermediate", config.intermediate_size), "inner").astype(jnp.float32)
-        inner = ACTIVATIONS[config.hidden_act](inner).astype(self.activations)
-        outer = dropout(dense(inner, "output", config.hidden_size), rate, seeds, stream + 2)
+        outer = self.feed_forward(states, seeds)
         return row_major(LayerNorm(config.layer_norm_eps, name="output_norm")(keep(states + outer, "sum"))), attention
+
+    def feed_forward(
+        self, states: Float[Array, "rows _ width"], seeds: UInt[Array, " rows"] | None
+    ) -> Float[Array, "rows _ width"]:
+        """Return the output of the feed-forward block, with dropout."""
+        config, stream = self.config, STREAMS * self.number
+        inner = keep(self.dense(states, "intermediate", config.intermediate_size), "inner").astype(jnp.float32)
+        inner = ACTIVATIONS[config.hidden_act](inner).astype(self.activations)
+        return dropout(self.dense(inner, "output", config.hidden_size), self.rate, seeds, stream + 2)
+
+    def dense(self, inputs: Float[Array, "rows _ inputs"], name: str, features: int) -> Float[Array, "rows _ features"]:
+        """Return the output of a dense layer with the parameters `name`."""
+        kernel, bias = DenseParameters(inputs.shape[-1], features, self.config.initializer_range, name=name)()
+        return (matmul(inputs, kernel, self.dtype, self.activations) + bias).astype(self.activations)
 
     def query_key_value(
         self, states: Float[Array, "rows tokens width"], queried: Float[Array, "rows queries width"]

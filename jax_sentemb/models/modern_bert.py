@@ -5,79 +5,54 @@ three layers attend to near tokens only.
 """
 
 import flax.linen as nn
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.ad_checkpoint import checkpoint_name as keep
-from jax.sharding import Mesh
 from jax.typing import DTypeLike
 from jaxtyping import Bool, Float, Int, UInt
 
-from jax_sentemb.models.attention import NEVER, Attention, Capture, queried
-from jax_sentemb.models.bert import ACTIVATIONS, STREAMS, BertOutput, first_trained_layer
+from jax_sentemb.models.attention import NEVER, Attention, queried
+from jax_sentemb.models.bert import ACTIVATIONS, STREAMS, Bert
 from jax_sentemb.models.families.modern_bert import ModernBertConfig
 from jax_sentemb.models.layers import LayerNorm, dropout, matmul
 from jax_sentemb.models.self_attention import AttentionMemory, layer_attention
-from jax_sentemb.types import Array, Rows
+from jax_sentemb.types import Array
 
 Angles = tuple[Array, Array]  # cosines and sines, float32 [..., indices, size / 2]
 
 
-class ModernBert(nn.Module):
-    """Compute the token states of every layer; fields and call are those of `Bert`.
+class ModernBert(Bert):
+    """Compute the token states of every layer. `token_types` must be None."""
 
-    The last states are those after the final norm. Layers are never scanned, since they differ. `token_types` must be None.
-    """
+    config: ModernBertConfig  # pyright: ignore[reportIncompatibleVariableOverride]
 
-    config: ModernBertConfig
-    dtype: DTypeLike = jnp.float32
-    dropout: float = 0.1
-    attention_block: int = 0
-    remat: bool = False
-    fused_attention: str = ""
-    activations: DTypeLike = jnp.float32
-    scan: bool = False  # not used
-    mesh: Mesh | None = None  # for fused_attention="pallas"
-    last_layers: int = 0
-
-    @nn.compact
-    def __call__(
+    def embed(
         self,
-        rows: Rows,
-        seeds: UInt[Array, " rows"] | None = None,
-        *,
-        token_types: None = None,
-        dropout_rate: float | None = None,
-        first_token_only: bool = False,
-        token_indices: Int[Array, "rows indices"] | None = None,
-        capture: Capture | None = None,
-    ) -> BertOutput:
-        """Encode `rows`; the options are those of `Bert.__call__`."""
-        config, width = self.config, rows.tokens.shape[1]
-        if width > config.max_position_embeddings:
-            raise ValueError(f"{width} tokens do not fit max_position_embeddings={config.max_position_embeddings}")
-        rate = self.dropout if dropout_rate is None else dropout_rate
-        first_trained = first_trained_layer(config, self.last_layers)
-        states = ModernEmbeddings(config, self.activations, name="embeddings")(rows.tokens, seeds, rate)
-        hidden = [jax.lax.stop_gradient(states) if first_trained else states]
-        observed = {}
-        layer_type = nn.remat(ModernLayer, static_argnums=(4, 5)) if self.remat else ModernLayer
-        memory = AttentionMemory(self.attention_block, self.fused_attention, self.mesh)
-        near = window_bias(width, config.local_attention // 2)
-        for number in range(1, config.num_hidden_layers + 1):
-            bias = None if config.is_global(number) else near
-            layer = layer_type(config, self.dtype, number, rate, memory, self.activations, name=f"layer_{number - 1}")
-            captured = capture is not None and number in capture.layers
-            last = number == config.num_hidden_layers
-            indices, first_only = token_indices if last else None, first_token_only and last
-            states, attention = layer(hidden[-1], rows.mask, seeds, first_only, captured, indices, bias)
-            drop = memory.dropout(seeds, rate, STREAMS * number, config.counted_positions)
-            attention = attention._replace(**drop._asdict(), bias=bias)
-            hidden.append(jax.lax.stop_gradient(states) if number < first_trained else states)
-            if capture is not None and captured:
-                observed[number] = capture.read(number, attention)
-        hidden[-1] = LayerNorm(config.layer_norm_eps, use_bias=False, name="final_norm")(hidden[-1])
-        return BertOutput([states.astype(jnp.float32) for states in hidden], observed)
+        tokens: Int[Array, "rows tokens"],
+        token_types: Int[Array, "rows tokens"] | None,
+        seeds: UInt[Array, " rows"] | None,
+        rate: float,
+    ) -> Float[Array, "rows tokens width"]:
+        """Return the states before the first layer."""
+        if tokens.shape[1] > self.config.max_position_embeddings:
+            raise ValueError(f"{tokens.shape[1]} tokens do not fit max_position_embeddings={self.config.max_position_embeddings}")
+        return ModernEmbeddings(self.config, self.activations, name="embeddings")(tokens, seeds, rate)
+
+    def layer_type(self) -> type[nn.Module]:
+        """Return the class of the layers."""
+        return ModernLayer
+
+    def attention_bias(self, width: int) -> Float[Array, "1 tokens tokens"]:
+        """Return the bias of local layers, which hides tokens that are too far away."""
+        return window_bias(width, self.config.local_attention // 2)
+
+    def layer_bias(self, number: int, bias: Float[Array, "_ tokens tokens"] | None) -> Float[Array, "_ tokens tokens"] | None:
+        """Return the bias of a local layer, None for one that attends to all tokens."""
+        return None if self.config.is_global(number) else bias
+
+    def finish(self, states: Float[Array, "rows _ width"]) -> Float[Array, "rows _ width"]:
+        """Return the normalised states of the last layer."""
+        return LayerNorm(self.config.layer_norm_eps, use_bias=False, name="final_norm")(states)
 
 
 class ModernEmbeddings(nn.Module):
