@@ -43,7 +43,7 @@ VOCABULARY = FileType("vocabulary", 1, "")
 TOKENS = FileType("tokens", 4, "")
 PACKED_ROWS = FileType("packed", 2, "")
 
-VECTORS = FileType("vectors", 2, "encode the corpus into a new directory or file")
+VECTORS = FileType("vectors", 3, "encode the corpus into a new directory or file")
 SEARCH_INDEX = FileType("search index", 2, "delete it, or give another --index")
 RUN = FileType("run", 1, "give another --workdir", ModelFileError)
 SWEEP = FileType("sweep", 1, "give another --workdir", ModelFileError)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jax_sentemb.data.corpus import Corpus
-from jax_sentemb.data.crops import split_sentences
+from jax_sentemb.data.sentence_ends import split_sentences
 from jax_sentemb.data.tokenizer import Tokenizer
 from jax_sentemb.errors import ConfigError, DataError
 from jax_sentemb.methods.crops import Crops

@@ -14,6 +14,7 @@ TESTED_IN = {
     "test_checkpoint.py": "formats/manifest",
     "test_vector_records.py": "retrieval/vector_files",
     "test_collection.py": "__main__ cli/cluster cli/encode cli/mine retrieval/quantize retrieval/vector_store",
+    "test_chunks.py": "data/sentence_ends",
     "test_cons_sent.py": "data/perturb",
     "test_distill.py": "inference/static",
     "test_encoder.py": "inference/hub inference/token_embeddings",

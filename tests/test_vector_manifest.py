@@ -187,6 +187,6 @@ def test_vectors_of_a_later_format_are_refused_as_such_and_nothing_is_written(tm
     file.write_text(json.dumps(manifest))
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     for use in (lambda: Vectors(tmp_path), lambda: write(tmp_path)):
-        with pytest.raises(DataError, match=r"vectors\.json has format 3, this version reads format 2; encode the corpus"):
+        with pytest.raises(DataError, match=r"vectors\.json has format 4, this version reads format 3; encode the corpus"):
             use()
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before

@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from jaxtyping import Int
 
-from jax_sentemb.cli.encode import add_model_options, load_encoder, note
+from jax_sentemb.cli.encode import add_chunks_option, add_model_options, load_encoder, note, split_texts
 from jax_sentemb.cli.program import EXIT_CODES, Parser
+from jax_sentemb.data.chunks import CHUNKS, ChunkRecords, ChunkTexts
 from jax_sentemb.data.corpus_files import corpus_name, open_text
 from jax_sentemb.data.records import Record, Records
 from jax_sentemb.data.tokenizer import Lines
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from jax_sentemb.inference.encoder import SentenceEncoder
 
 
+POOLED = ("mean", "max")  # the values of --chunks that give one vector for a text
 CheckSources = Callable[[dict[str, Any]], object]
 
 
@@ -38,8 +41,9 @@ class Collection(NamedTuple):
     vectors: Any
     texts: Lines | None = None
     sources: Callable[[], dict[str, Any]] = dict
-    records: Records | Vectors | None = None
+    records: Records | ChunkRecords | Vectors | None = None
     empty: str = ""  # a text about empty texts, if there are any
+    documents: Int[np.ndarray, " n"] | None = None  # the number of the text of each vector, if each chunk has a vector
 
     @property
     def filled(self) -> int:
@@ -64,6 +68,11 @@ class Collection(NamedTuple):
         has_ids = self.records is not None and self.records.has_ids
         return {**column, f"{prefix or '_'}id": record.id} if has_ids else column
 
+    @staticmethod
+    def span(record: Record) -> dict[str, int]:
+        """Return the first character of a chunk and the number after its last one; {} for the record of a whole text."""
+        return {} if record.start is None or record.end is None else {"start": record.start, "end": record.end}
+
 
 def parser_of(command: str, description: str, epilog: str) -> Parser:
     """Return a parser with the options that the three commands share."""
@@ -73,6 +82,10 @@ def parser_of(command: str, description: str, epilog: str) -> Parser:
         epilog=f"{epilog}\n{EXIT_CODES}",
     )
     add_corpus_options(parser)
+    if command == "search":
+        add_chunks_option(parser, CHUNKS, "compare the mean or the maximum of their vectors, or return the best chunk of each text")
+    else:
+        add_chunks_option(parser, POOLED, "compare the mean or the maximum of their vectors")
     parser.add_argument("--json", action="store_true", help="print JSON lines instead of columns separated by tabs")
     return parser
 
@@ -90,8 +103,10 @@ def add_corpus_options(parser: Parser) -> None:
 class Opener:
     """Opens the collections of a command line. The model is loaded when it is needed."""
 
-    def __init__(self, options: argparse.Namespace) -> None:
-        self.options = options
+    def __init__(self, options: argparse.Namespace, reads_chunks: bool = False) -> None:
+        """Prepare for a command line. `reads_chunks`: whether the command can compare chunks of texts."""
+        self.options, self._reads_chunks = options, reads_chunks
+        self._chunks: str | None = getattr(options, "chunks", None)  # dedup has no such option
 
     @functools.cached_property
     def encoder(self) -> "SentenceEncoder":
@@ -110,6 +125,7 @@ class Opener:
                 )
             return self.text("--corpus", options.corpus, check_sources=check_sources)
         vectors = Vectors(user_path(options.corpus), not options.no_verify)
+        self._check_chunks(vectors)
         if options.model:
             self._check_model(vectors)
         if not vectors.is_marked and (options.model or options.corpus_text):
@@ -126,7 +142,30 @@ class Opener:
         if check_sources:
             check_sources(vectors.sources)
         has_ids = records is not None and (records.ids is not None or not vectors.is_marked)
-        return Collection(known, records and records.texts, lambda: vectors.sources, records if has_ids else vectors, empty)
+        collection = Collection(known, records and records.texts, lambda: vectors.sources, records if has_ids else vectors, empty)
+        return self._with_chunks(collection, vectors, records, has_ids) if vectors.has_chunks else collection
+
+    @staticmethod
+    def _with_chunks(collection: Collection, vectors: Vectors, records: Records | None, has_ids: bool) -> Collection:
+        """Return the collection of vectors of chunks, with the texts and the records of the chunks."""
+        spans = vectors.chunk_spans()
+        documents = spans[:, 0].copy()
+        if records is None:
+            return collection._replace(documents=documents)
+        chunks = ChunkTexts(records.texts, documents, spans[:, 1], spans[:, 2])
+        return collection._replace(texts=chunks, documents=documents, records=ChunkRecords(records, chunks) if has_ids else vectors)
+
+    def _check_chunks(self, vectors: Vectors) -> None:
+        """Use the --chunks of the vectors; raise an error if that of the command line differs or the command cannot read them."""
+        where, chunks = f"--corpus {self.options.corpus}", self._chunks
+        if vectors.has_chunks and not self._reads_chunks:
+            raise DataError(f"{where} has a vector for each chunk of a text (--chunks each); encode it with --chunks mean or max")
+        if vectors.is_marked:
+            expected = {"chunks": chunks} if chunks else {}
+            self._chunks = check(where, vectors.manifest, VECTORS, expected, remedy="leave --chunks out, or encode again")["chunks"]
+        elif chunks == "each":
+            name = manifest_path(user_path(self.options.corpus)).name
+            raise DataError(f"{where} has no {name}: the places of its chunks are not known; leave --chunks out")
 
     def _texts_of(self, vectors: Vectors) -> Records:
         """Return the text of --corpus-text; raise DataError if the vectors were made from another text."""
@@ -136,7 +175,7 @@ class Opener:
         if vectors.is_marked:
             corpus = Source(corpus_name(options.corpus_text), records.sentences.fingerprint)
             check(f"--corpus {options.corpus}", vectors.manifest, VECTORS, {"corpus": corpus}, remedy="give its text")
-        if len(texts) != len(vectors):
+        if not vectors.has_chunks and len(texts) != len(vectors):
             raise DataError(
                 f"--corpus-text {options.corpus_text} has {len(texts)} texts (with empty texts), but --corpus {options.corpus} "
                 f"has {len(vectors)} vectors; give the text that they were made from"
@@ -147,7 +186,7 @@ class Opener:
         """Return what vectors of a corpus are made from."""
         from jax_sentemb.inference.encoded_texts import encoded_sources
 
-        return encoded_sources(self.encoder, Path(self.options.model).name, corpus)
+        return {**encoded_sources(self.encoder, Path(self.options.model).name, corpus), "chunks": self._chunks}
 
     def _check_model(self, vectors: Vectors) -> None:
         """Raise DataError unless the vectors were made with the model, prompt, width and length of the command line."""
@@ -175,9 +214,15 @@ class Opener:
             columns = options.query_column or options.column, "" if options.query_column else options.join
             records = open_text(option, files, *columns, options.query_id)
         corpus, texts = Source(corpus_name(files), records.sentences.fingerprint), records.texts
+        empty_rows, documents, row_records = records.empty_texts, None, records
+        if like is None and self._chunks == "each":
+            texts = split_texts(texts, self.encoder)
+            documents, row_records = texts.documents, ChunkRecords(records, texts)
+            empty_rows = np.flatnonzero(np.isin(documents, empty_rows))
         encoded = self.sentences([texts[number] for number in range(len(texts))], like, corpus, check_sources)
-        blank, vectors = records.describe_blank(), WithEmptyRows(encoded.vectors, records.empty_texts)
-        return encoded._replace(vectors=vectors, records=records, empty=blank and f"{option} {files}: {blank}")
+        blank, vectors = records.describe_blank(), WithEmptyRows(encoded.vectors, empty_rows)
+        empty = blank and f"{option} {files}: {blank}"
+        return encoded._replace(vectors=vectors, records=row_records, empty=empty, documents=documents)
 
     def sentences(
         self,
@@ -188,8 +233,12 @@ class Opener:
     ) -> Collection:
         """Encode texts in memory as `text` does. The row of an empty text is zero.
 
-        A model may have a prompt for queries and one for documents.
+        A model may have a prompt for queries and one for documents. If each chunk of the corpus has a vector, a query that is too
+        long has the mean of those of its chunks.
         """
+        chunks = self._chunks
+        if chunks == "each":
+            chunks = None if like is None else "mean"  # the texts of the corpus are chunks already
         width = like.sources.get("truncate_dim") if isinstance(like, Vectors) and like.is_marked else None
         prompt = self.encoder.prompt_for("document" if like is None else "query")
         sources = functools.cache(lambda: self._sources_of(corpus or Source("queries", "")))
@@ -197,7 +246,8 @@ class Opener:
             check_sources(sources())
 
         def encode(texts: list[str]) -> EncodedSentences:
-            vectors = self.encoder.encode(texts, self.options.batch_size, True, truncate_dim=width, prompt_name=prompt)
+            keywords = {"truncate_dim": width, "prompt_name": prompt, "chunks": chunks}
+            vectors = self.encoder.encode(texts, self.options.batch_size, True, **keywords)
             return EncodedSentences(np.asarray(vectors), self.encoder.truncated)
 
         return Collection(encode_texts(texts, encode).vectors, texts, sources)

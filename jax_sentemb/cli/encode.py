@@ -5,7 +5,7 @@ import contextlib
 import functools
 import logging
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,9 +13,11 @@ import numpy as np
 
 from jax_sentemb import __version__
 from jax_sentemb.cli.program import EXIT_CODES, Parser, positive, start
+from jax_sentemb.data.chunks import CHUNKS, Chunker, ChunkRecords, ChunkTexts
 from jax_sentemb.data.corpus_files import corpus_name, open_text
 from jax_sentemb.data.records import Records
 from jax_sentemb.data.sentences import Sentences
+from jax_sentemb.data.tokenizer import Lines
 from jax_sentemb.errors import ConfigError, plain
 from jax_sentemb.files import print_warning, user_path
 from jax_sentemb.provenance import Source
@@ -45,6 +47,12 @@ def main(argv: list[str]) -> int:
 
     prompt = encoder.prompt_for("document")
     keywords = {"normalize_embeddings": options.normalize, "truncate_dim": options.truncate_dim, "prompt_name": prompt}
+    record_of = None if records.are_plain else records.record
+    if options.chunks == "each":
+        texts = split_texts(texts, encoder)
+        record_of = ChunkRecords(records, texts).record
+    else:
+        keywords["chunks"] = options.chunks
 
     def encode(texts: list[str]) -> EncodedSentences:
         vectors = encoder.encode(texts, options.batch_size, False, progress=progress.update, **keywords)
@@ -60,17 +68,18 @@ def main(argv: list[str]) -> int:
     logger.setLevel(logging.ERROR)  # the number of cut sentences is printed once, at the end
     rows = sum(min(options.rows_per_shard, len(texts) - shard * options.rows_per_shard) for shard in shards)
     with Progress(output.name, len(texts) if is_single else rows, "rows") as progress:
-        record_of = None if records.are_plain else records.record
         write = write_file if is_single else functools.partial(write_shards, part=options.part)
         manifest = write(output, _metadata(encoder, options, records), texts, encode, progress.finish, record_of=record_of)
         truncated = manifest["truncated"]
-    notes = [f"{output}: {len(texts)} vectors"]
+    notes = [f"{output}: {len(texts)} vectors{f' of {len(records.texts)} texts' if options.chunks == 'each' else ''}"]
     if not is_single and "part" in manifest:
         notes = [f"{output}: {manifest['rows']} vectors of part {options.part}; missing: {missing_parts(output)}"]
     if prompt:
         notes.append(f"the model's prompt {encoder.prompts[prompt]!r} was put before each text")
     if truncated:
         notes.append(f"{truncated} sentences longer than {encoder.max_seq_length} tokens were cut")
+    elif options.chunks:
+        notes.append(_describe_chunks(encoder))
     if blank := records.describe_blank():
         notes.append(f"{blank}: their vectors are zero")
     print(plain("; ".join(notes)), file=sys.stderr)
@@ -87,11 +96,30 @@ def _metadata(encoder: "SentenceEncoder", options: argparse.Namespace, records: 
         "records": records.source,
         "normalize": options.normalize,
         "truncate_dim": options.truncate_dim or encoder.truncate_dim,
+        "chunks": options.chunks,
         "precision": options.precision,
         "rows_per_shard": options.rows_per_shard,
         "format": options.format,
     }
     return {"jax_sentemb": __version__, **sentences.report, **marked(sources)}
+
+
+def _describe_chunks(encoder: "SentenceEncoder") -> str:
+    """Return what --chunks did, for a run that cut nothing."""
+    from jax_sentemb.inference.static import LONGEST
+
+    if encoder.max_seq_length >= LONGEST:
+        return "nothing was cut; this model reads whole texts, and --max-seq-length N would split those of more than N tokens"
+    return f"texts longer than {encoder.max_seq_length} tokens were split into chunks, so nothing was cut"
+
+
+def split_texts(texts: Lines, encoder: "SentenceEncoder") -> ChunkTexts:
+    """Return the chunks of texts, each of which has a vector."""
+    from jax_sentemb.system.terminal import Progress
+
+    chunker = Chunker(encoder.tokenizer, encoder.max_seq_length, encoder.encode_settings.prompt_text("document") or "")
+    with Progress("split", len(texts), "texts") as progress:
+        return ChunkTexts.split(texts, chunker, progress.update)
 
 
 def load_encoder(options: argparse.Namespace) -> "SentenceEncoder":
@@ -142,6 +170,11 @@ def add_text_options(parser: argparse.ArgumentParser, has_ids: bool = False) -> 
         parser.add_argument("--id", default="", help="the field with the ids of records (default: _id, if it exists)")
 
 
+def add_chunks_option(parser: argparse.ArgumentParser, choices: Sequence[str], text: str) -> None:
+    """Add the option about texts that are too long for the model; `text` explains what becomes of them."""
+    parser.add_argument("--chunks", choices=choices, help=f"split texts that are too long into chunks, do not cut them: {text}")
+
+
 def add_model_options(parser: argparse.ArgumentParser, required: bool) -> None:
     """Add the options that choose the encoder. All commands share them."""
     parser.add_argument(
@@ -177,6 +210,8 @@ def parser() -> Parser:
 
 The vector of an empty text is zero, and search, mine and cluster skip it. With empty texts or ids, NAME.records.jsonl next to each
 file NAME has a line for each row: its record, its id (column _id, or --id), and whether the text is empty. Ids may repeat.
+With --chunks each, every chunk of a text has a row, and NAME.records.jsonl also has its first character (start) and the
+number after its last character (end).
 --column title,text reads two texts of a record, which have two rows. --join " " joins them to one text with one row.
 
 examples:
@@ -193,6 +228,7 @@ examples:
     )
     parser.add_argument("--output", type=user_path, required=True, help="a directory, or a name that ends in .npy or .parquet")
     add_model_options(parser, required=True)
+    add_chunks_option(parser, CHUNKS, "write the mean or the maximum of their vectors, or a vector for each chunk")
     parser.add_argument("--normalize", action="store_true", help="scale vectors to length 1")
     parser.add_argument("--truncate-dim", type=positive, help="write only the first N numbers of each vector")
     parser.add_argument(

@@ -10,7 +10,8 @@ from jax_sentemb.files import user_path
 EPILOG = """\
 Each line of the output has the number of the query, the row of the corpus, the cosine, the query, the sentence and, if records have
 ids, both ids; the best result comes first. Query and row count all records from 0, even those without text: lines, or rows of a
-table.
+table. With --chunks each, a result is the best chunk of a text: the sentence is the chunk, and its first character and the number
+after its last character follow.
 
 examples:
   jax-sentemb search --model runs/micse --corpus corpus.txt --query "where is the station?"
@@ -44,11 +45,12 @@ def main(argv: list[str]) -> int:
             raise ConfigError(f"--query {query}: the text is not UTF-8") from None
         if not query.strip():
             raise ConfigError(f"--query {query!r}: the text is empty; give words to search for")
+    from jax_sentemb.retrieval.documents import best_chunks
     from jax_sentemb.retrieval.index import build_index, check_index, search_index
-    from jax_sentemb.retrieval.search import search
+    from jax_sentemb.retrieval.search import Hits, search
     from jax_sentemb.retrieval.sources import rows_with_text
 
-    opener = Opener(options)
+    opener = Opener(options, reads_chunks=True)
     verify = not options.no_verify
     has_index = bool(options.index and options.index.exists())
     corpus = opener.corpus((lambda sources: check_index(options.index, sources, verify)) if has_index else None)
@@ -60,9 +62,18 @@ def main(argv: list[str]) -> int:
     if options.index:
         if not has_index:
             build_index(corpus.vectors, options.index, corpus.sources())
-        hits = search_index(query_vectors[:], options.index, options.top_k, sources=corpus.sources(), verify=False)
+
+    def find(queries: Any, count: int) -> Hits:
+        if options.index:
+            return search_index(queries[:], options.index, count, sources=corpus.sources(), verify=False)
+        return search(queries, corpus.vectors, count)
+
+    if corpus.documents is None:
+        hits = find(query_vectors, options.top_k)
     else:
-        hits = search(query_vectors, corpus.vectors, options.top_k)
+        in_memory, documents = query_vectors[:], corpus.documents.copy()
+        documents[corpus.vectors.empty_rows] = -1
+        hits = best_chunks(lambda rows, count: find(in_memory[rows], count), len(in_memory), documents, options.top_k)
     print_empty(corpus, queries)
     print_rows(
         (
@@ -70,7 +81,7 @@ def main(argv: list[str]) -> int:
             for number, (rows, scores) in enumerate(zip(hits.indices.tolist(), hits.scores.tolist(), strict=True))
             for query in [number if numbers is None else int(numbers[number])]
             for row, score in zip(rows, scores, strict=True)
-            if row >= 0  # an index may find fewer rows than top_k
+            if row >= 0  # there may be fewer results than top_k
         ),
         options.json,
     )
@@ -82,7 +93,7 @@ def _hit(queries: Collection, query: int, corpus: Collection, number: int, score
     query_record, record = queries.record(query), corpus.record(number)
     numbers = {"query": query_record.row, "row": record.row, "score": score}
     texts = {**queries.texts_as(query_text=query), **corpus.texts_as(text=number)}
-    return {**numbers, **texts, **corpus.names(record), **queries.names(query_record, "query_")}
+    return {**numbers, **texts, **corpus.span(record), **corpus.names(record), **queries.names(query_record, "query_")}
 
 
 if __name__ == "__main__":

@@ -1,6 +1,5 @@
 """Define crops: two packs of consecutive sentences of a document, which overlap or follow each other."""
 
-import re
 from typing import Any
 
 import numpy as np
@@ -8,14 +7,12 @@ from jaxtyping import Int
 
 from jax_sentemb.data import perturb
 from jax_sentemb.data.examples import LazyArray
+from jax_sentemb.data.sentence_ends import split_sentences
 from jax_sentemb.data.sentences import Sentences
 from jax_sentemb.data.tokenizer import Tokenizer
 from jax_sentemb.data.tokens import Tokens
 from jax_sentemb.errors import DataError, Setting
 
-# Space after . ! or ?, which a quotation mark or a bracket may follow, before a capital letter or a digit. In tokenised text the
-# mark stands between spaces, and any text follows.
-SENTENCE_END = re.compile(r"(?:(?<=[.!?])|(?<=[.!?][\"')\]]))\s+(?=[\"'(\[]?[^\Wa-z_])|(?<=\s[.!?])\s+(?=\S)")
 CHUNK = 1 << 18  # lines that are processed at once
 
 
@@ -133,8 +130,3 @@ class CropPairs:
     def _split_lines(self) -> Int[np.ndarray, "documents 2"]:
         counts = [len(split_sentences(self._sentences[int(line)])) for line in self._tokens.line]
         return np.stack([np.arange(len(counts)), np.array(counts, np.int64)], axis=1)
-
-
-def split_sentences(text: str) -> list[str]:
-    """Return the sentences of a text, which end after . ! or ? before a capital letter or a digit, or between spaces."""
-    return [sentence for sentence in SENTENCE_END.split(text.strip()) if sentence]

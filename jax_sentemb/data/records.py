@@ -31,6 +31,8 @@ class Record(NamedTuple):
     row: int
     column: str | None = None  # set if a record has several texts
     id: Any = None  # None if the record has no id
+    start: int | None = None  # the first character of a chunk of the text; None for a whole text
+    end: int | None = None  # the number after the last character of the chunk
 
 
 class Records:

@@ -93,6 +93,8 @@ def distill(
 
 def _check_vectors(vectors: Vectors, model: LoadedModel, name: str, sentences: Sentences, width: int) -> None:
     """Raise DataError for vectors that were not made from these sentences with this model."""
+    if vectors.has_chunks:
+        raise DataError("--vectors has a vector for each chunk of a text (--chunks each); encode this corpus without --chunks")
     if vectors.shape != (texts := sentences.report["lines"], width):
         raise DataError(
             f"--vectors has {list(vectors.shape)}, the corpus has {texts} texts (also counting empty ones) and the model {width} "

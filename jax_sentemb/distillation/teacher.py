@@ -103,6 +103,8 @@ class EncodedLines:
         """
         vectors = Vectors(name)
         remedy = "encode this text with jax-sentemb encode, or name the model"
+        if vectors.has_chunks:
+            raise DataError(Setting("method.teacher", name), f" has a vector for each chunk of a text (--chunks each); {remedy}")
         if vectors.is_marked:
             corpus = Source("of data.files", sentences.fingerprint)
             check(Setting("method.teacher", name), vectors.manifest, VECTORS, {"corpus": corpus}, remedy=remedy)

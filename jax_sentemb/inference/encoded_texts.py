@@ -37,6 +37,7 @@ def encoded_sources(encoder: "SentenceEncoder", name: str, corpus: Source, role:
         "normalize": False,
         "truncate_dim": encoder.truncate_dim,
         "max_seq_length": encoder.max_seq_length,
+        "chunks": None,
         "precision": "float32",
     }
 

@@ -21,6 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jax_sentemb.checks import choice, flag, text, whole_number
+from jax_sentemb.data.chunks import CHUNKS, Chunker
 from jax_sentemb.data.containers import check_text, sentence_list
 from jax_sentemb.data.tokenizer import Tokenizer
 from jax_sentemb.data.word_tokenizer import WordTokenizer
@@ -29,6 +30,7 @@ from jax_sentemb.files import user_path
 from jax_sentemb.formats.encode_settings import check_truncate_dim
 from jax_sentemb.formats.run_dir import is_words
 from jax_sentemb.inference.changeable_settings import ChangeableSettings
+from jax_sentemb.inference.chunk_vectors import ChunkEmbeddings, ChunkEncoder
 from jax_sentemb.inference.export import export_loaded
 from jax_sentemb.inference.hub import upload
 from jax_sentemb.inference.load import READOUTS, LoadedModel, load, split_options
@@ -178,11 +180,12 @@ class SentenceEncoder(ChangeableSettings):
         prompt_name: str | None = None,
         convert_to_tensor: bool = False,
         output_value: str = "sentence_embedding",
+        chunks: str | None = None,
         progress: Callable[[int], object] | None = None,
     ) -> Any:
         """Return the embeddings of sentences in their order. The arguments have the names of sentence-transformers.
 
-        A sentence longer than `max_seq_length` tokens is cut; a warning says how many were cut.
+        A sentence longer than `max_seq_length` tokens is cut; a warning says how many were cut. With `chunks`, nothing is cut.
 
         Args:
             sentences: The sentences, or a single `str`.
@@ -198,11 +201,16 @@ class SentenceEncoder(ChangeableSettings):
             prompt_name: The name of a text of `prompts`. If `prompt` is None too, `default_prompt` is used.
             convert_to_tensor: True returns a torch.Tensor.
             output_value: "sentence_embedding", or "token_embeddings" for the embeddings of tokens, [CLS] and [SEP] included.
+            chunks: What is done with a text that is longer than `max_seq_length`. None cuts it. Otherwise it is split at the ends
+                of sentences, with overlap, and the prompt is put before each chunk. "mean" averages the embeddings of its chunks,
+                weighted by their numbers of tokens. "max" takes the maximum for each number of the embeddings. Both scale the
+                result to length 1 if the model does so. "each" returns the embeddings of all chunks with their places.
             progress: Called with the number of distinct sentences that were just encoded, in place of a bar.
 
         Returns:
             Embeddings [N, E]; [0, E] without sentences, [E] for a `str`. Token embeddings are an array [tokens, width] for each
-            sentence.
+            sentence. With chunks="each" the result has the fields `embeddings` [C, E], `rows`, `starts` and `ends` [C]: chunk i is
+            `sentences[rows[i]][starts[i]:ends[i]]`.
 
         Raises:
             TypeError: A sentence is not a `str`; the first is named.
@@ -215,6 +223,10 @@ class SentenceEncoder(ChangeableSettings):
         check_precision(precision)
         batch_size = whole_number("batch_size", batch_size, 1)
         choice("output_value", output_value, ("sentence_embedding", "token_embeddings"))
+        if chunks is not None:
+            choice("chunks", chunks, CHUNKS)
+            if output_value != "sentence_embedding":
+                raise ConfigError(f"chunks={chunks!r} gives sentence embeddings only; leave out output_value={output_value!r}")
         flag("normalize_embeddings", normalize_embeddings)
         flag("convert_to_numpy", convert_to_numpy)
         flag("convert_to_tensor", convert_to_tensor)
@@ -226,21 +238,27 @@ class SentenceEncoder(ChangeableSettings):
         truncate_dim = truncate_dim or self.truncate_dim
         convert = _tensor() if convert_to_tensor else (np.asarray if convert_to_numpy else jnp.asarray)
         before = self._prompt(prompt, prompt_name)
-        texts = [before + text for text in texts] if before else texts
+        prompted = [before + text for text in texts] if before else texts
         if output_value == "token_embeddings":
-            token_vectors, cut = self._embed_tokens(self._params, texts, max_seq_length, batch_size)
-            self._note_cut(cut, texts, max_seq_length)
+            token_vectors, cut = self._embed_tokens(self._params, prompted, max_seq_length, batch_size)
+            self._note_cut(cut, prompted, max_seq_length)
             return convert(token_vectors[0]) if single else [convert(each) for each in token_vectors]
         show = logger.isEnabledFor(logging.INFO) if show_progress_bar is None else show_progress_bar
         with contextlib.ExitStack() as stack:
             if show and progress is None:
                 progress = stack.enter_context(Progress("encode", len(set(texts)), "sentences")).update
-            vectors = self._vectors(texts, batch_size, progress, max_seq_length)
+            if chunks is None:
+                vectors = self._vectors(prompted, batch_size, progress, max_seq_length)
+            else:
+                chunker = Chunker(self._embedder.tokenizer, max_seq_length, before)
+                vectors, spans = self._chunk_vectors(texts, chunks, chunker, batch_size, progress)
         if truncate_dim is not None:
             vectors = vectors[:, :truncate_dim]
         if normalize_embeddings:
             vectors = unit_rows(vectors)
         vectors = quantize(vectors, precision)
+        if chunks == "each":
+            return ChunkEmbeddings(convert(vectors), *spans)
         return convert(vectors[0] if single else vectors)
 
     def encode_query(self, sentences: str | Iterable[str], **options: Any) -> Any:
@@ -311,9 +329,20 @@ class SentenceEncoder(ChangeableSettings):
         self._note_cut(cut, texts, max_seq_length)
         return vectors
 
+    def _chunk_vectors(
+        self, texts: list[str], chunks: str, chunker: Chunker, batch_size: int, progress: Callable[[int], object] | None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return embeddings of texts or of their chunks, and row, start and end of each chunk [3, C], empty for texts."""
+
+        def embed(parts: list[str], progress: Callable[[int], object] | None) -> np.ndarray:
+            return self._vectors([chunker.prompt + part for part in parts], batch_size, progress, chunker.max_seq_length)
+
+        encode = ChunkEncoder(chunker, embed, bool(self._model.metadata.get("normalize")))
+        return encode.each(texts, progress) if chunks == "each" else encode.pooled(texts, chunks, progress)
+
     def _note_cut(self, cut: int, texts: list[str], max_seq_length: int) -> None:
-        """Remember how many sentences this call cut, and warn of them."""
-        self._latest_call.truncated = cut
+        """Add to the number of sentences that this call cut, and warn of them."""
+        self._latest_call.truncated += cut
         if cut:
             are, were = ("is", "was") if cut == 1 else ("are", "were")
             logger.warning(

@@ -25,7 +25,8 @@ class TextRows(NamedTuple):
 def new_file(file: Path, vectors: np.ndarray, text_rows: TextRows) -> Iterator[dict[str, Any]]:
     """Write vectors and yield their entry for the manifest. The files get their names when the block ends.
 
-    An .npy file has its records in a second file. A .parquet file has the columns row, column, _id, text and embedding.
+    An .npy file has its records in a second file. A .parquet file has the columns row, column, _id, text and embedding. It has
+    also start and end if each row is a chunk of a text.
     """
     with replacing(file) as partial, contextlib.ExitStack() as stack:
         records = None
@@ -59,6 +60,9 @@ def _save_parquet(file: Path, vectors: np.ndarray, text_rows: TextRows) -> None:
         columns["row"] = pyarrow.array([record.row for record in records], pyarrow.int64())
         columns["column"] = pyarrow.array([record.column for record in records], pyarrow.string())
         columns["_id"] = pyarrow.array([_as_text(record.id) for record in records], pyarrow.string())
+        if any(record.start is not None for record in records):
+            columns["start"] = pyarrow.array([record.start for record in records], pyarrow.int64())
+            columns["end"] = pyarrow.array([record.end for record in records], pyarrow.int64())
     columns["text"] = pyarrow.array(text_rows.texts, pyarrow.string())
     columns["embedding"] = pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(vectors.reshape(-1)), vectors.shape[1])
     pyarrow.parquet.write_table(pyarrow.table(columns), file)

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Real
 
+from jax_sentemb.data.chunks import CHUNKS
 from jax_sentemb.data.npy import check_npy
 from jax_sentemb.errors import DataError, ModelFileError
 from jax_sentemb.files import fingerprint, join_inside, quote, read_limited, sha256, write_json
@@ -23,7 +24,7 @@ from jax_sentemb.retrieval.vector_records import records_file
 
 MANIFEST = "vectors.json"
 # Sources of vectors, which all shards of a directory share: content, and how it was encoded and stored.
-CONTENT = ("corpus", "model", "prompt", "dtype", "normalize", "truncate_dim", "max_seq_length", "precision")
+CONTENT = ("corpus", "model", "prompt", "dtype", "normalize", "truncate_dim", "max_seq_length", "chunks", "precision")
 SOURCES = (*CONTENT, "records", "rows_per_shard", "format")
 LISTS = "part-*-of-*.json"
 LIST_LIMIT = 1 << 26  # bytes of a manifest: a shard takes about 200
@@ -199,6 +200,8 @@ def _check_manifest(file: Path, manifest: dict[str, Any]) -> None:
     for value, name in ((manifest, "rows"), (manifest, "width"), (sources, "truncate_dim"), (sources, "max_seq_length")):
         if not isinstance(value[name], int | None):
             raise TypeError(f"{name} {quote(value[name])}")
+    if sources["chunks"] not in (None, *CHUNKS):
+        raise ValueError(f"chunks {quote(sources['chunks'])}")
     if not isinstance(sources["prompt"], str | None):
         raise TypeError(f"prompt {quote(sources['prompt'])}")
     if not isinstance(sources["precision"], str) or sources["precision"] not in PRECISIONS:

@@ -2,10 +2,11 @@
 
 NAME.records.jsonl has a line for each row of NAME::
 
-    {"row": 12, "column": "title", "_id": "d12", "empty": true}
+    {"row": 12, "column": "title", "_id": "d12", "start": 0, "end": 1024, "empty": true}
 
-`row` is the number of the record. `column` is present if a record has several texts, and `_id` if it has an id. `empty` marks an
-empty text, whose vector is zero. The files do not exist if every row i is record i, without an id and with text.
+`row` is the number of the record. `column` is present if a record has several texts, and `_id` if it has an id. `start` and `end`
+are present if each chunk of a text has a row: its first character, and the number after its last character. `empty` marks an empty
+text, whose vector is zero. The files do not exist if every row i is record i, without an id and with text.
 """
 
 import functools
@@ -47,7 +48,8 @@ def write_records(path: Path, rows: range, texts: Sequence[str], record_of: Reco
     with path.open("wb") as stream:
         for row, text in zip(rows, texts, strict=True):
             record = record_of(row)
-            values = {"row": record.row, "column": record.column, "_id": record.id, "empty": None if text else True}
+            values = {"row": record.row, "column": record.column, "_id": record.id, "start": record.start, "end": record.end}
+            values["empty"] = None if text else True
             line = {name: value for name, value in values.items() if value is not None}
             stream.write(json.dumps(line).encode() + b"\n")
     return sum(not text for text in texts)
@@ -73,11 +75,32 @@ class VectorRecords:
 
     def record(self, row: int) -> Record:
         """Return the record of a row."""
-        line = self._lines[row]
+        return self._record(row, self._lines[row])
+
+    def _record(self, row: int, line: str) -> Record:
         values = _parse(line)
-        if not isinstance(values.get("row"), int) or not isinstance(values.get("column"), str | None):
+        span = values.get("start"), values.get("end")
+        is_record = isinstance(values.get("row"), int) and isinstance(values.get("column"), str | None)
+        if not is_record or not all(isinstance(number, int | None) for number in span):
             raise DataError(f"{self._files[0].parent}: the record of row {row} is {line[:100]!r}; encode again")
-        return Record(values["row"], values.get("column"), values.get("_id"))
+        return Record(values["row"], values.get("column"), values.get("_id"), *span)
+
+    def chunk_spans(self) -> Int[np.ndarray, "rows 3"]:
+        """Return for each row the number of its text, counted from 0, and the start and end of its chunk; int64.
+
+        Raises:
+            DataError: A row has no span.
+        """
+        spans = np.empty((len(self._lines), 3), np.int64)
+        text, previous = -1, None
+        for row, line in enumerate(self._lines):
+            record = self._record(row, line)
+            if record.start is None or record.end is None:
+                raise DataError(f"{self._files[0].parent}: the record of row {row} has no start and end; encode again")
+            text += (record.row, record.column) != previous
+            previous = record.row, record.column
+            spans[row] = text, record.start, record.end
+        return spans
 
     def empty_rows(self) -> Int[np.ndarray, " n"]:
         """Return the numbers of the rows of empty texts, int64, ascending."""

@@ -339,12 +339,27 @@ class Vectors:
         return self._restored(stored, rows)
 
     @property
+    def has_chunks(self) -> bool:
+        """Return whether each chunk of a text has a row."""
+        return self.is_marked and sources_of(self.manifest)["chunks"] == "each"
+
+    def chunk_spans(self) -> Int[np.ndarray, "rows 3"]:
+        """Return for each row the number of its text, counted from 0, and the start and end of its chunk in the text; int64.
+
+        Raises:
+            DataError: The rows are not chunks of texts.
+        """
+        if not self._records or not self.has_chunks:
+            raise DataError(f"{self._files[0][0]}: its rows are not chunks of texts; encode them with --chunks each")
+        return self._records.chunk_spans()
+
+    @property
     def has_ids(self) -> bool:
         """Return whether records may have ids."""
         return self.is_marked and sources_of(self.manifest)["records"] is not None
 
     def record(self, row: SupportsIndex) -> Record:
-        """Return the record of a row: its number, its column if records have several texts, and its id or None."""
+        """Return the record of a row: its number, column (of several texts), id, and the span of its chunk, or None for each."""
         row = whole_number("row", row, 0, len(self) - 1)
         return self._records.record(row) if self._records else Record(row)
 
