@@ -63,6 +63,7 @@ TESTED_IN = {
 OF_THE_WHOLE = {
     "test_families.py": "all families of architectures",
     "test_side_files.py": "the files beside the weights",
+    "test_study_choosing_models.py": "experiments/choosing_models",
     "test_study_baselines.py": "experiments/baselines.py",
     "test_study_commands.py": "commands in the READMEs of experiments/",
     "test_study_data.py": "experiments/data.py",
