@@ -1,6 +1,6 @@
 """Estimates of the quality of models from vectors of the same texts, without labels. All are oriented so that higher is better.
 
-Every definition was fixed before the first result. README.md says where they depart from the publications.
+Every definition was fixed before the first comparison with labels. README.md says where they depart from the publications.
 """
 
 import functools
