@@ -2,6 +2,7 @@
 
 import sys
 
+import jax
 import numpy as np
 import pytest
 
@@ -51,6 +52,22 @@ def test_information_is_that_of_gaussian_vectors(study, monkeypatch, name, error
     assert matrix[0, 0] > 3 * matrix[0, 1]  # a model knows itself best
     assert np.abs(matrix[2, :2]).max() < 0.2  # noise says nothing
     assert np.argmax(matrix[:, 1]) == 1
+
+
+@pytest.mark.parametrize("name", ["mixture", "conditional_mixture", "flow"])
+def test_densities_integrate_to_one(study, name):
+    estimates, _, _ = study
+    draw = np.random.default_rng(0)
+    source, target = draw.normal(size=(1, 3)).astype(np.float32), draw.normal(size=(estimates.MODES, 2)).astype(np.float32)
+    start = estimates.start_flow if name == "flow" else estimates.start_mixture
+    params = start(source, target)
+    if name == "conditional_mixture":
+        params = estimates.start_conditional_mixture(params, source, target)
+    params = {key: value + 0.2 * draw.normal(size=value.shape) for key, value in params.items()}
+    axis = np.linspace(-12, 12, 481)
+    points = np.stack(np.meshgrid(axis, axis), axis=-1).reshape(-1, 1, 2)
+    entropies = jax.vmap(getattr(estimates, f"{name}_entropy"), (None, None, 0))(params, source, points)
+    assert np.exp(-np.asarray(entropies)).sum() * (axis[1] - axis[0]) ** 2 == pytest.approx(1, abs=0.01)
 
 
 def test_sufficiency_is_the_median_over_the_other_models(study):
@@ -128,6 +145,7 @@ def test_the_interval_contains_the_mean_and_shrinks_without_noise(study):
     _, _, run = study
     scores = np.tile(np.arange(8.0), (6, 1))
     assert run.interval(scores, scores) == pytest.approx((1, 1))
+    assert run.interval(np.stack([scores[0], -scores[0]]), scores[:2]) == pytest.approx((-1, 1))  # sets are drawn
     noise = scores + np.random.default_rng(0).normal(size=scores.shape)
     low, high = run.interval(noise, scores)
     assert low < run.correlations(noise, scores).mean() < high
