@@ -138,6 +138,8 @@ def workspace(tmp_path_factory):
         write_beir(folder / "my_queries", lines[:20])
         labels = [f'"{line}",team {row % 2}\n' for row, line in enumerate(lines[:40])]
         Path("tickets.csv").write_text("text,team\n" + "".join(labels), encoding="utf-8")
+        german = [f"section {row % 3}\t{line}\n" for row, line in enumerate(lines[:40])]
+        Path("german_test.tsv").write_text("section\ttext\n" + "".join(german), encoding="utf-8")
         packages = [f"section {row % 3}\t{line}\n" for row, line in enumerate(lines[:40])]
         Path("packages.tsv").write_text("section\ttext\n" + "".join(packages), encoding="utf-8")
         random = np.random.default_rng(0)
