@@ -104,7 +104,7 @@ class Results:
         self._log.finish_progress()
         if self._log.is_brief:
             numbers = [f"{heading(name)} {result['spearman']['all']:.2f}" for name, result in scores.items() if name in SEVEN]
-            self._log.say(f"scores    {', '.join(numbers)}")
+            self._log.info(f"scores    {', '.join(numbers)}")
         elif scores or not (setup.final or setup.dev_task):
             print_line(score_table(scores, setup.missing_tasks, baselines))
         if setup.final:
