@@ -68,9 +68,9 @@ def main(argv: list[str]) -> int:
         from jax_sentemb.training.run import run
 
         use_compilation_cache()
+        words = _word_entries(options)  # first, so that unusable word vectors are reported before hours of training
         trained = len(comparison.study.variants) * comparison.seeds
         print_line(f"runs      {trained} trained, {len(comparison.starts.variants)} readouts of the untrained encoder", "stderr")
-        words = _word_entries(options)  # first, so that unusable word vectors are reported before hours of training
         with interrupts.ending_at_once():
             code = 0
             for study in (comparison.starts, comparison.study):
