@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jax_sentemb import SentenceEncoder, score
-from jax_sentemb.data.crops import split_sentences
+from jax_sentemb.data.sentence_ends import split_sentences
 from jax_sentemb.evaluation.arguments import UKP_GRADES
 
 GENRES = {  # subsets of STS 2012, 2014 and 2015

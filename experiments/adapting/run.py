@@ -41,6 +41,7 @@ from jax_sentemb.system.allocator import keep_freed_memory
 from jax_sentemb.training.starting_encoder import averaged
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parent))
 
 from data import SETS
 from domains import DOMAINS, domains, of_pairs, pairs, table
