@@ -107,7 +107,7 @@ def names() -> list[str]:
 
 
 def recipes() -> list[Recipe]:
-    """Return all recipes, each with a one-line description, without running them."""
+    """Return all recipes, each with a one-line description and what it needs."""
     return [_recipe(folder() / f"{name}.py") for name in names()]
 
 
@@ -122,19 +122,10 @@ def _docstring(path: Path) -> str:
 
 
 def _recipe(path: Path) -> Recipe:
-    text = _docstring(path)
-    files = re.search(r"--config\.data\.files=([\w.:/]+)", text)
-    needs = {
-        "consecutive sentences": bool(files) and files[1].startswith("ordered"),
-        "sentences": bool(files) and files[1].startswith("corpus"),
-        "labelled pairs": bool(files) and files[1].startswith(("pairs", "nli", "arguments")),
-        "SentEval data": not files or files[1].startswith("senteval"),
-        "a BERT": "--config.encoder.weights=" in text,
-        "word vectors": "--config.encoder.vectors=" in text,
-    }
-    if path.stem == "quickstart":
-        needs = {}
-    return Recipe(path.stem, text.partition("\n")[0].removesuffix("."), ", ".join(filter(needs.get, needs)) or "nothing", path)
+    from jax_sentemb.recipe_needs import needs  # imported here, so that recipes can be named without loading JAX
+
+    summary = _docstring(path).partition("\n")[0].removesuffix(".")
+    return Recipe(path.stem, summary, ", ".join(needs(read_config(str(path)))) or "nothing", path)
 
 
 def find(name: str) -> tuple[Path, list[str]]:

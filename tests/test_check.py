@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from jax_sentemb.__main__ import main
 from jax_sentemb.cli import dedup
 from jax_sentemb.cli.program import program
-from jax_sentemb.cli.recommend import MIN_SENTENCES, SMALL, CorpusSummary, advise
+from jax_sentemb.cli.recommend import MIN_SENTENCES, SMALL, CorpusSummary, advise, advised_length
 from jax_sentemb.cli.train import parse
 from jax_sentemb.data.corpus import is_running_text
 from jax_sentemb.data.quality import LONG, OVERLONG, SUSPICIOUS, find_suspicious, histogram, token_lengths
@@ -93,7 +93,7 @@ def test_the_place_is_file_and_line(tmp_path, capsys):
     (suspicious,) = check(capsys, f"{first},{second}")["suspicious"]
     assert (suspicious["file"], suspicious["line"], suspicious["sentences"]) == (str(second), 3, 1)
     assert run(f"{first},{second}") == 0
-    assert f"control character: 1 sentence (first: {second} line 3)" in capsys.readouterr().out
+    assert f"control character: 1 sentence (first: {second} line 3)" in " ".join(capsys.readouterr().out.split())
 
 
 def test_counts_are_those_of_plain_python(tmp_path, capsys):
@@ -175,7 +175,7 @@ def test_lists_sorted_by_topic_pairs_and_variants_are_no_running_text():
     ],
 )
 def test_the_command_that_is_advised_is_one(usable, weights, recipe):
-    advice = advise(CorpusSummary("a b.txt", "text", usable, 40, True, 64, weights, "", 8000, 512))
+    advice = advise(CorpusSummary("a b.txt", "text", usable, 48, True, 64, weights, "", 8000))
     assert advice is not None
     assert advice.recipe == recipe
     words = shlex.split(advice.command)
@@ -187,14 +187,16 @@ def test_the_command_that_is_advised_is_one(usable, weights, recipe):
     steps_per_epoch, limit = usable // config.data.batch_size, config.train.max_steps
     assert (advice.steps == steps_per_epoch * config.train.num_train_epochs) if limit == -1 else (advice.steps == limit)
     assert steps_per_epoch * (advice.num_train_epochs - 1) < advice.steps <= steps_per_epoch * advice.num_train_epochs
-    assert any("multi_view" in alternative for alternative in advice.alternatives)
-    for named in re.findall(r"(?:configs|experiments|docs)/[\w./]+", " ".join([advice.evidence, *advice.alternatives])):
+    assert any("multi_view" in alternative.text for alternative in advice.alternatives)
+    for named in re.findall(
+        r"(?:configs|experiments|docs)/[\w./]+", " ".join([advice.evidence, *(text for text, _ in advice.alternatives)])
+    ):
         assert (ROOT / named).exists(), named
 
 
 def test_a_few_sentences_and_a_bert_are_trained_as_in_the_study():
     """experiments/adapting, mini-2: Mirror-BERT by first and last layer at 1e-4, for 50 steps."""
-    advice = advise(CorpusSummary("a.txt", "text", 300, 20, False, 64, "bert", "", 8000, 512))
+    advice = advise(CorpusSummary("a.txt", "text", 300, 32, False, 64, "bert", "", 8000))
     config, _, _ = parse(shlex.split(advice.command)[1:])
     assert isinstance(config.method, MirrorBERT)
     assert (config.method.pooling, config.optimizer.learning_rate, config.train.max_steps) == ("first_last", 1e-4, 50)
@@ -202,7 +204,7 @@ def test_a_few_sentences_and_a_bert_are_trained_as_in_the_study():
 
 def test_a_sentence_encoder_learns_from_neighbours_where_the_text_runs_on_else_from_masked_copies():
     """experiments/adapting, MiniLM: Mirror-BERT at 3e-6 and neighbours at 1e-5, both for 50 steps with a warm-up."""
-    summary = CorpusSummary("a.txt", "text", 3000, 20, True, 64, "encoder", "", 8000, 512, "mean")
+    summary = CorpusSummary("a.txt", "text", 3000, 32, True, 64, "encoder", "", 8000, "mean")
     for advice, method, rate, epochs in (
         (advise(summary), Neighbours, 1e-5, 3),  # 1,500 pairs: 23 batches an epoch
         (advise(summary._replace(ordered=False)), MirrorBERT, 3e-6, 2),  # 46 batches
@@ -212,12 +214,12 @@ def test_a_sentence_encoder_learns_from_neighbours_where_the_text_runs_on_else_f
         assert isinstance(config.method, method)
         assert (config.optimizer.learning_rate, config.optimizer.warmup_ratio, config.train.max_steps) == (rate, 0.1, 50)
         assert (advice.steps, advice.num_train_epochs) == (50, epochs)
-        others = [other for other in advice.alternatives if "--config adapt" in other]
+        others = [other for other in advice.alternatives if "--config adapt" in other.command]
         assert len(others) == (method is Neighbours)
 
 
 def test_text_that_the_model_does_not_know_lowers_the_certainty():
-    summary = CorpusSummary("a.txt", "text", 300, 20, False, 64, "encoder", "", 8000, 512, "mean")
+    summary = CorpusSummary("a.txt", "text", 300, 32, False, 64, "encoder", "", 8000, "mean")
     assert advise(summary._replace(unknown=0.01)).confidence.startswith("fair")
     assert advise(summary._replace(unknown=0.59)).confidence.startswith("low: 59% of the pieces are unknown to this tokenizer")
 
@@ -230,13 +232,65 @@ def test_the_numbers_that_are_cited_are_those_of_the_experiments(tmp_path):
 
 def test_a_length_that_the_papers_do_not_have_is_said(tmp_path):
     alternatives = [
-        advise(CorpusSummary("a.txt", "text", 100, whole, None, 64, "bert", "", 8000, 512)).alternatives for whole in (20, 33)
+        advise(CorpusSummary("a.txt", "text", 100, length, None, 64, "bert", "", 8000)).alternatives for length in (32, 48)
     ]
-    assert ["max_seq_length=32" in " ".join(some) for some in alternatives] == [False, True]
+    assert ["max_seq_length=32" in " ".join(text for text, _ in some) for some in alternatives] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("whole", "limit", "is_encoder", "length"),
+    [(20, 512, False, 32), (33, 512, False, 48), (54, 256, True, 64), (400, 512, False, 128), (400, 256, True, 256)],
+)
+def test_the_advised_length_keeps_99_percent_whole_up_to_the_limit(whole, limit, is_encoder, length):
+    assert advised_length(whole, limit, is_encoder) == length
+
+
+def test_the_length_of_an_adapted_encoder_is_in_the_command_and_long_batches_are_divided():
+    for length, chunk in ((64, 0), (256, 16)):
+        advice = advise(CorpusSummary("a.txt", "text", 3000, length, False, 64, "encoder", "", 8000, "mean"))
+        config, _, _ = parse(shlex.split(advice.command)[1:])
+        assert (advice.max_seq_length, config.data.max_seq_length, config.train.grad_cache_chunk) == (length, length, chunk)
+
+
+def test_one_length_is_checked_and_advised(tmp_path, capsys):
+    file = corpus_of(tmp_path, [f"{'word ' * (20 + number % 20)}{number}" for number in range(300)])
+    facts = check(capsys, file)
+    assert facts["max_seq_length"] == facts["advice"]["max_seq_length"] >= facts["tokens"]["whole_99_percent"] > 32
+    assert check(capsys, file, "--max-seq-length", 40)["advice"]["max_seq_length"] == 40
+
+
+def test_abstracts_are_separate_texts_and_no_running_text(tmp_path, capsys):
+    topics = [[f"Topic{number} word{number} has verb{number}{place}." for place in range(6)] for number in range(1200)]
+    moving = [f"here{number} here{number + 1} here{number + 2} noun{number} verb{number}" for number in range(1600)]
+    assert is_running_text(moving)
+    assert not is_running_text([f"{line}. Here{number} is more." for number, line in enumerate(moving)])
+    file = corpus_of(tmp_path, [" ".join(topic) for topic in topics])
+    assert run(file, "--vocab-size", 300) == 0
+    assert "separate texts: 100% of them have several sentences" in capsys.readouterr().out
+
+
+def test_columns_that_are_read_and_those_that_are_not_are_named(tmp_path, capsys):
+    for name, lines in {
+        "a.tsv": ["id\ttext\ttitle", "1\tone\ttwo"],
+        "a.jsonl": ['{"id": 1, "text": "one", "title": "two"}'],
+    }.items():
+        file = corpus_of(tmp_path, lines, name)
+        assert check(capsys, file)["columns"] == {"read": ["text"], "join": "", "others": ["id", "title"]}
+        assert run(file, "--column", "title,text") == 0
+        assert "title, text, each a text of its own; not read: id" in capsys.readouterr().out
+    assert check(capsys, corpus_of(tmp_path, ["one"]))["columns"] is None
+
+
+def test_only_commands_are_longer_than_100_columns(tmp_path, capsys):
+    pairs = [f"{word} evening of a day at sea &amp; on land" for word in sentences(60, seed=3) for _ in range(2)]
+    assert run(corpus_of(tmp_path, [f"{number % 2} {line}" for number, line in enumerate(pairs)]), "--vocab-size", 2000) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert any(len(line) > 100 for line in lines)
+    assert all(len(line) <= 100 or line.strip().startswith("jax-sentemb ") for line in lines)
 
 
 def test_too_little_text_gets_no_advice(tmp_path, capsys):
-    assert advise(CorpusSummary("a.txt", "text", MIN_SENTENCES - 1, 40, None, 64, "", "", 8000, 512)) is None
+    assert advise(CorpusSummary("a.txt", "text", MIN_SENTENCES - 1, 48, None, 64, "", "", 8000)) is None
     assert run(corpus_of(tmp_path, ["one", "two"])) == 0
     assert "2 sentences are too few" in capsys.readouterr().out
 
@@ -246,7 +300,7 @@ def test_columns_packed_files_and_standard_input_are_read(tmp_path, capsys, monk
     table.write_text("id,review\n1,good one\n2,<b>bad</b> one\n", encoding="utf-8")
     assert check(capsys, table, "--column", "review")["usable"] == 2
     assert run(table, "--column", "review") == 0
-    assert f"(first: {table} row 1)" in capsys.readouterr().out
+    assert f"(first: {table} row 1)" in " ".join(capsys.readouterr().out.split())
     packed = tmp_path / "a.txt.xz"
     packed.write_bytes(lzma.compress(b"one\ntwo\n"))
     assert check(capsys, packed)["usable"] == 2

@@ -142,9 +142,9 @@ def test_the_names_of_the_api_page_exist_and_have_docstrings():
         assert pkgutil.resolve_name(name).__doc__, name
 
 
-def recommended(usable, weights="", readout="", ordered=False, whole=20):
+def recommended(usable, weights="", readout="", ordered=False, length=32):
     """Return the advice of `check` for a corpus of `usable` sentences."""
-    return advise(CorpusSummary("wikipedia.txt", "text", usable, whole, ordered, 64, weights, "", 30522, 512, readout))
+    return advise(CorpusSummary("wikipedia.txt", "text", usable, length, ordered, 64, weights, "", 30522, readout))
 
 
 @pytest.mark.parametrize("name", ["index", "choosing"])
@@ -166,5 +166,5 @@ def test_the_tutorial_trains_as_check_recommends():
     commands = "".join(text for _, text in blocks(ROOT / "docs/tutorial.md", ("console",))).replace("\\\n", " ")
     line = re.search(r"^\$ jax-sentemb (train .*--config\.data\.files=wikipedia\.txt.*)$", commands, re.M)
     assert line
-    advice = recommended(500, "path/to/bert", ordered=None, whole=53)
+    advice = recommended(500, "path/to/bert", ordered=None, length=64)
     assert parse(shlex.split(line[1]))[0] == parse(shlex.split(advice.command)[1:])[0]

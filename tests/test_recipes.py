@@ -22,14 +22,28 @@ def test_a_name_is_the_file_of_configs_from_anywhere(tmp_path, monkeypatch):
     assert find("simcse")[0] == Path("simcse")
 
 
-def test_every_recipe_has_a_line_and_says_what_it_needs():
-    found = {recipe.name: recipe for recipe in recipes.recipes()}
-    assert found.keys() == {path.stem for path in ROOT.glob("configs/*.py")}
-    assert all(recipe.summary and recipe.needs for recipe in found.values())
-    assert found["quickstart"].needs == "nothing"
-    assert found["simcse"].needs == "sentences, a BERT"
-    assert found["multi_view"].needs == "consecutive sentences, word vectors"
-    assert found["sbert_nli"].needs == "labelled pairs, a BERT"
+def test_every_recipe_has_a_line_and_what_it_needs():
+    listed = {recipe.name: recipe.needs for recipe in recipes.recipes()}
+    assert listed.keys() == {path.stem for path in ROOT.glob("configs/*.py")}
+    assert all(recipe.summary for recipe in recipes.recipes())
+    expected = {
+        "quickstart": "nothing",
+        "simcse": "sentences, a BERT",
+        "is_bert": "sentences in the columns sentence1, sentence2, a BERT",
+        "is_bert_task": "sentences of SentEval, a BERT",
+        "is_bert_ssl_ft": "sentences of SentEval, scored pairs of SentEval, a BERT",
+        "neighbours": "running text, a BERT",
+        "crops": "running text, a BERT",
+        "mlm": "sentences, a BERT or a size for a new one",
+        "distill_encoder": "sentences, a BERT, a teacher",
+        "multi_view": "running text, word vectors",
+        "language_model": "sentences",
+        "sbert_nli": "labelled pairs, a BERT",
+        "arguments_sbert": "scored pairs, a BERT",
+        "cross_encoder_nli_stsb": "labelled pairs, scored pairs of SentEval, a BERT",
+        "micse_low_shot": "sentences, a BERT",
+    }
+    assert {name: listed[name] for name in expected} == expected
 
 
 def test_a_yaml_file_changes_its_recipe(tmp_path):

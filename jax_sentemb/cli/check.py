@@ -4,18 +4,20 @@ import argparse
 import math
 import re
 import shlex
+import textwrap
 from typing import Any
 
 import numpy as np
 
 from jax_sentemb.cli.encode import add_text_options
 from jax_sentemb.cli.program import EXIT_CODES, Parser, positive, start
-from jax_sentemb.cli.recommend import Advice, CorpusSummary, advise
-from jax_sentemb.data.corpus import MIN_ORDER_CHECK, is_ordered, is_running_text, words_in_common
+from jax_sentemb.cli.recommend import Advice, CorpusSummary, advise, advised_length
+from jax_sentemb.data.corpus import MIN_ORDER_CHECK, TEXTS, is_ordered, is_running_text, several_sentences, words_in_common
 from jax_sentemb.data.corpus_files import open_text, sources_of
 from jax_sentemb.data.near_duplicates import OVERLAP, NearDuplicates, near_duplicates
 from jax_sentemb.data.quality import SUSPICIOUS, find_suspicious, histogram, token_lengths
 from jax_sentemb.data.records import Records
+from jax_sentemb.data.tables import column_names
 from jax_sentemb.data.tokenizer import new_tokenizer
 from jax_sentemb.data.tokens import tokenize
 from jax_sentemb.errors import ConfigError, plain
@@ -25,6 +27,7 @@ EDGES = (4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 ENDING = re.compile(r"\.(parquet|(txt|jsonl|csv|tsv)(\.gz|\.xz)?)$")  # of the name of a corpus that is a file
 MANY_NEAR = 0.01  # share of near duplicates from which on they are worth removing
 POSITIONS = 512  # of a BERT
+WIDTH, INDENT = 100, 12  # of a line of text, and of its text below a heading; commands are longer
 STANDARD_INPUT = "standard input"
 LINE_FILES = (".txt", ".txt.gz", ".txt.xz", STANDARD_INPUT)  # their records are lines, not rows of a table
 EPILOG = f"""\
@@ -42,10 +45,14 @@ def main(argv: list[str]) -> int:
     facts = survey(options)
     advice = facts["advice"]
     if options.json:
-        print(json_text(facts | {"advice": advice._asdict() if advice else None}, indent=2))
+        print(json_text(facts | {"advice": _as_json(advice) if advice else None}, indent=2))
     else:
         print(plain("\n".join(describe(facts))))
     return 0
+
+
+def _as_json(advice: Advice) -> dict[str, Any]:
+    return advice._asdict() | {"alternatives": [alternative._asdict() for alternative in advice.alternatives]}
 
 
 def parser() -> Parser:
@@ -59,10 +66,14 @@ def parser() -> Parser:
         "files", help="paths and globs, comma separated: .txt, .jsonl, .csv, .tsv (also .gz, .xz), .parquet; or hf:NAME"
     )
     add_text_options(parser)
-    parser.add_argument("--weights", default="", help="the BERT to start from: a directory or a hub name (default: from scratch)")
+    parser.add_argument(
+        "--weights", "--model", default="", help="the model to start from: a directory or a hub name (default: from scratch)"
+    )
     parser.add_argument("--tokenizer", default="", help="directory of a tokenizer (default: that of --weights, or a new one)")
     parser.add_argument("--vocab-size", type=positive, default=8000, help="size of a new vocabulary (default: 8000)")
-    parser.add_argument("--max-seq-length", type=positive, default=32, help="tokens after which sentences are cut (default: 32)")
+    parser.add_argument(
+        "--max-seq-length", type=positive, help="tokens after which sentences are cut (default: what keeps 99 %% whole)"
+    )
     parser.add_argument("--batch-size", type=positive, default=64, help="sentences in a batch (default: 64)")
     parser.add_argument("--json", action="store_true", help="print a JSON object instead of text")
     return parser
@@ -71,15 +82,16 @@ def parser() -> Parser:
 def survey(options: argparse.Namespace) -> dict[str, Any]:
     """Return everything that the command prints about the corpus. `advice` is an Advice or None. Errors are as in training."""
     _check_limits(options)
-    vocabulary, positions, pooling = options.tokenizer, POSITIONS, ""
+    vocabulary, positions, pooling, limit = options.tokenizer, POSITIONS, "", POSITIONS
     if options.weights:
-        from jax_sentemb.formats.huggingface import max_positions, resolve
+        from jax_sentemb.formats.huggingface import max_positions, read_max_seq_length, resolve
         from jax_sentemb.formats.model_dir import sentence_pooling
 
         folder = resolve(options.weights, "--weights")
         vocabulary, positions = vocabulary or folder, max_positions(folder)
         pooling = sentence_pooling(folder)
-    if options.max_seq_length > positions:
+        limit = min(read_max_seq_length(folder), positions) if pooling else positions
+    if (options.max_seq_length or 0) > positions:
         raise ConfigError(f"--max-seq-length {options.max_seq_length} exceeds the encoder's {positions} positions; lower it")
     records = open_text("jax-sentemb check", options.files, options.column, options.join)
     sentences = records.sentences
@@ -90,43 +102,33 @@ def survey(options: argparse.Namespace) -> dict[str, Any]:
         tokenizer = load_tokenizer(vocabulary)
     else:
         tokenizer = new_tokenizer(sentences, options.vocab_size)
-    tokens = tokenize(sentences, tokenizer, options.max_seq_length, workers=0 if options.files == "-" else -1)
-    report = tokens.report
-    near = near_duplicates(tokens, tokenizer) if len(tokens) else NearDuplicates(0, 0)
     lengths = token_lengths(sentences, tokenizer, positions)
     whole = int(np.percentile(lengths, 99, method="higher"))
-    in_common = words_in_common(sentences) if len(sentences) >= MIN_ORDER_CHECK else None
-    in_order = is_ordered(*in_common) and is_running_text(sentences) if in_common else None
+    length = options.max_seq_length or advised_length(whole, limit, bool(pooling))
+    tokens = tokenize(sentences, tokenizer, length, workers=0 if options.files == "-" else -1)
+    report = tokens.report
+    near = near_duplicates(tokens, tokenizer) if len(tokens) else NearDuplicates(0, 0)
+    order = _measure_order(records)
     corpus = CorpusSummary(
         "corpus.txt" if options.files == "-" else options.files,
-        options.column, report["usable"], whole, in_order, options.batch_size, options.weights,
-        options.tokenizer, options.vocab_size, positions, pooling, report["unknown_token_rate"], options.join,
+        options.column, report["usable"], length, order["consecutive"], options.batch_size, options.weights,
+        options.tokenizer, options.vocab_size, pooling, report["unknown_token_rate"], options.join,
     )  # fmt: skip
     return {
         "files": files,
+        "columns": _columns(options, files),
         "bytes": sentences.report["bytes"],
         **{name: report[name] for name in ("lines", "blank", "sentences", "usable", "duplicates")},
         "near_duplicates": {**near._asdict(), "overlap": OVERLAP},
         "dedup": _dedup_command(options, options.weights if pooling else ""),
         "tokenizer": str(vocabulary) or f"a new one of {tokenizer.vocab_size} pieces",
         "unknown_token_rate": report["unknown_token_rate"],
-        "max_seq_length": options.max_seq_length,
+        "max_seq_length": length,
+        "model_limit": limit,
         "truncated": report["truncated"],
-        "tokens": {
-            "sentences": len(lengths),
-            "mean": round(float(lengths.mean()), 1),
-            **{name: int(np.percentile(lengths, percent)) for name, percent in (("median", 50), ("p95", 95))},
-            "longest": int(lengths[-1]),
-            "at_most": positions,
-            "whole_99_percent": whole,
-            "histogram": histogram(lengths, [*(edge for edge in EDGES if edge < positions), positions]),
-        },
+        "tokens": _measure_lengths(lengths, positions) | {"whole_99_percent": whole},
         "suspicious": _suspicious(records, files),
-        "order": {
-            "consecutive": in_order,
-            "in_common_neighbours": in_common and round(in_common[0], 4),
-            "in_common_anywhere": in_common and round(in_common[1], 4),
-        },
+        "order": order,
         "batch_size": options.batch_size,
         "batches": report["usable"] // options.batch_size,
         "advice": advise(corpus),
@@ -136,8 +138,40 @@ def survey(options: argparse.Namespace) -> dict[str, Any]:
 def _check_limits(options: argparse.Namespace) -> None:
     """Raise ConfigError for a number that is too small."""
     for name, minimum in (("max_seq_length", 3), ("batch_size", 2), ("vocab_size", 50)):
-        if getattr(options, name) < minimum:
+        if (getattr(options, name) or minimum) < minimum:
             raise ConfigError(f"--{name.replace('_', '-')} {getattr(options, name)} must be at least {minimum}")
+
+
+def _measure_lengths(lengths: np.ndarray, positions: int) -> dict[str, Any]:
+    """Return the figures of sorted numbers of tokens."""
+    return {
+        "sentences": len(lengths),
+        "mean": round(float(lengths.mean()), 1),
+        **{name: int(np.percentile(lengths, percent)) for name, percent in (("median", 50), ("p95", 95))},
+        "longest": int(lengths[-1]),
+        "at_most": positions,
+        "histogram": histogram(lengths, [*(edge for edge in EDGES if edge < positions), positions]),
+    }
+
+
+def _measure_order(records: Records) -> dict[str, Any]:
+    """Return whether the records are running text (None: too few to tell), and the figures that decide it."""
+    sentences = records.sentences
+    in_common = words_in_common(sentences) if len(sentences) >= MIN_ORDER_CHECK else None
+    is_running = is_ordered(*in_common) and not records.columns and is_running_text(sentences) if in_common else None
+    return {
+        "consecutive": is_running,
+        "several_sentences": round(several_sentences(sentences), 4),
+        "in_common_neighbours": in_common and round(in_common[0], 4),
+        "in_common_anywhere": in_common and round(in_common[1], 4),
+    }
+
+
+def _columns(options: argparse.Namespace, files: list[str]) -> dict[str, Any] | None:
+    """Return the columns that are read, the text that joins them, and the other columns; None for files without columns."""
+    names = list(dict.fromkeys(name for file in files if file != STANDARD_INPUT for name in column_names(file)))
+    read = [name.strip() for name in options.column.split(",")]
+    return {"read": read, "join": options.join, "others": [name for name in names if name not in read]} if names else None
 
 
 def _suspicious(records: Records, files: list[str]) -> list[dict[str, Any]]:
@@ -156,29 +190,50 @@ def describe(facts: dict[str, Any]) -> list[str]:
     tokens, count, files = facts["tokens"], facts["sentences"], facts["files"]
     more = f" and {len(files) - 4} more" if len(files) > 4 else ""
     sampled = "" if tokens["sentences"] >= count else f" (of {tokens['sentences']:,} evenly spaced sentences)"
-    cut = f"{facts['truncated']:,} ({facts['truncated'] / max(count, 1):.1%}) are cut at max_seq_length={facts['max_seq_length']}"
+    length = facts["max_seq_length"]
+    cut = f"{facts['truncated']:,} ({facts['truncated'] / max(count, 1):.1%}) are cut at max_seq_length={length}"
     whole = tokens["whole_99_percent"]
+    limit = f", but the limit of the model is {facts['model_limit']}" if whole > facts["model_limit"] else ""
     rows = [
         ("files", f"{', '.join(files[:4])}{more}"),
+        *([("column", _column(facts["columns"]))] if facts["columns"] else []),
         ("size", f"{facts['bytes']:,} bytes, {facts['lines']:,} lines, {facts['blank']:,} blank"),
-        ("sentences", f"{facts['usable']:,} usable; {facts['duplicates']:,} duplicates are left out"),
+        ("sentences", f"{facts['usable']:,} usable; {_duplicates(facts['duplicates'], length)}"),
         ("near", _near(facts["near_duplicates"])),
         ("tokenizer", f"{facts['tokenizer']}; {facts['unknown_token_rate']:.2%} of the pieces are unknown"),
         ("tokens", f"mean {tokens['mean']}, median {tokens['median']}, 95 % have {tokens['p95']} or fewer{sampled}"),
-        ("length", f"{cut}; {f'more than {whole - 1}' if whole >= tokens['at_most'] else whole} keeps 99 % whole"),
+        ("length", f"{cut}; {f'more than {whole - 1}' if whole >= tokens['at_most'] else whole} keeps 99 % whole{limit}"),
         ("batches", f"{facts['batches']:,} of {facts['batch_size']} in an epoch"),
         ("order", _order(facts["order"])),
     ]
-    lines = [table(("corpus", ""), rows, text_columns=(0, 1)), ""]
+    lines = [table(("corpus", ""), rows, text_columns=(0, 1), width=WIDTH), ""]
     lines += [table(("tokens", "sentences", ""), _bars(tokens["histogram"]), text_columns=(2,)), ""]
     for row in facts["suspicious"]:
         unit = "line" if "line" in row else "row"
         where = f"first: {row['file']} {unit} {row[unit]}"
         count = f"{row['sentences']:,} sentence{'s' * (row['sentences'] > 1)}"
-        lines.append(f"suspicious  {row['what']}: {count} ({where}); {row['remedy']}")
+        lines += paragraph("suspicious", f"{row['what']}: {count} ({where}); {row['remedy']}")
     lines += [] if facts["suspicious"] else ["suspicious  nothing"]
     lines += _near_advice(facts["near_duplicates"], facts["dedup"])
     return [*lines, *_advice(facts["advice"], facts["usable"])]
+
+
+def paragraph(heading: str, text: str) -> list[str]:
+    """Return the lines of a text to the right of a heading; words such as paths are not broken."""
+    options = {"width": WIDTH, "subsequent_indent": " " * INDENT, "break_long_words": False, "break_on_hyphens": False}
+    return textwrap.wrap(text, initial_indent=heading.ljust(INDENT), **options)
+
+
+def _column(columns: dict[str, Any]) -> str:
+    """Return which columns are read, and which are not."""
+    read, others = columns["read"], columns["others"]
+    several = f", joined by {columns['join']!r}" if columns["join"] else ", each a text of its own"
+    return f"{', '.join(read)}{several if len(read) > 1 else ''}" + (f"; not read: {', '.join(others)}" if others else "")
+
+
+def _duplicates(count: int, length: int) -> str:
+    """Return how many sentences are left out, and what is compared."""
+    return f"{count:,} are left out, whose first {length} tokens are those of an earlier one" if count else "no two are equal"
 
 
 def _bars(counts: dict[int, int]) -> list[tuple[str, str, str]]:
@@ -200,8 +255,8 @@ def _near_advice(near: dict[str, Any], command: str) -> list[str]:
     """Return what to do about near duplicates, if there are many."""
     if near["near"] < MANY_NEAR * max(near["sample"], 1):
         return []
-    reason = "near        contrastive training pushes near duplicates apart, which harms it; remove them:"
-    return [reason, f"            {command}"]
+    reason = "contrastive training pushes near duplicates apart, which harms it; remove them:"
+    return [*paragraph("near", reason), " " * INDENT + command]
 
 
 def _dedup_command(options: argparse.Namespace, model: str) -> str:
@@ -216,6 +271,8 @@ def _dedup_command(options: argparse.Namespace, model: str) -> str:
 
 
 def _order(order: dict[str, Any]) -> str:
+    if order["several_sentences"] >= TEXTS:
+        return f"separate texts: {order['several_sentences']:.0%} of them have several sentences"
     if order["consecutive"] is None:
         return f"fewer than {MIN_ORDER_CHECK:,} sentences: not checked"
     verdict = "running text: multi-view and QuickThoughts apply" if order["consecutive"] else "not running text"
@@ -225,15 +282,13 @@ def _order(order: dict[str, Any]) -> str:
 
 def _advice(advice: Advice | None, usable: int) -> list[str]:
     if advice is None:
-        return [f"advice      {usable} sentences are too few for any recipe: add text"]
+        return paragraph("advice", f"{usable} sentences are too few for any recipe: add text")
     settings = f"max_seq_length {advice.max_seq_length}, epochs {advice.num_train_epochs}, steps {advice.steps:,}"
-    return [
-        f"advice      {advice.recipe}: {settings}",
-        f"            {advice.command}",
-        f"confidence  {advice.confidence}",
-        f"            {advice.evidence}",
-        *(f"or          {alternative}" for alternative in advice.alternatives),
-    ]
+    lines = [*paragraph("advice", f"{advice.recipe}: {settings}"), " " * INDENT + advice.command]
+    lines += [*paragraph("confidence", advice.confidence), *paragraph("", advice.evidence)]
+    for text, command in advice.alternatives:
+        lines += [*paragraph("or", text), *([" " * INDENT + command] if command else [])]
+    return lines
 
 
 if __name__ == "__main__":

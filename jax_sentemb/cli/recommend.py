@@ -14,7 +14,10 @@ SMALL = 20_000  # sentences; low-shot training was measured at 1,000 and 10,000
 MIN_SENTENCES = 16  # for fewer sentences, nothing is recommended
 BATCH, STEPS = 64, 50  # values of configs/adapt.py
 MAX_UNKNOWN = 0.02  # with a larger share of unknown pieces, no method is trusted
-LENGTHS = (32, 48, 64, 96, 128)  # recommended lengths; 32 is that of the papers, and longer texts take time and memory
+# Recommended lengths. 32 is that of the papers, and longer texts take time and memory: a BERT that is trained gets MAX_LENGTH at
+# most, an encoder that is adapted its own limit. From CHUNKED_LENGTH on, parts of a batch are encoded one after the other.
+LENGTHS = (32, 48, 64, 96, 128, 192, 256, 384, 512)
+MAX_LENGTH, CHUNKED_LENGTH, CHUNK = 128, 192, 16
 MAX_EPOCHS = 4  # low-shot training was measured with this number at 1,000 sentences
 
 
@@ -24,13 +27,12 @@ class CorpusSummary(NamedTuple):
     files: str
     column: str
     usable: int  # distinct sentences
-    whole: int  # 99 % of the sentences have at most this number of tokens
+    length: int  # tokens of a sentence, from `advised_length` or as given
     ordered: bool | None  # None: too short to tell
     batch_size: int
     weights: str  # "" without weights
     tokenizer: str  # "" for the tokenizer of the weights, or a new one
     vocab_size: int
-    positions: int
     pooling: str = ""  # the pooling if the weights are a sentence encoder; "" for a plain BERT
     unknown: float = 0.0  # share of unknown pieces
     join: str = ""  # text between the columns; "": each column is a separate text
@@ -40,6 +42,13 @@ class CorpusSummary(NamedTuple):
         """Return the settings about the columns, without those that have their defaults."""
         settings = {"data.column": self.column, "data.join": self.join}
         return {name: value for name, value in settings.items() if value not in ("text", "")}
+
+
+class Alternative(NamedTuple):
+    """Another recipe or setting, and its command if it is not that of the advice with one more setting."""
+
+    text: str
+    command: str = ""
 
 
 class Advice(NamedTuple):
@@ -52,7 +61,7 @@ class Advice(NamedTuple):
     steps: int
     confidence: str
     evidence: str
-    alternatives: list[str]
+    alternatives: list[Alternative]
 
 
 class Choice(NamedTuple):
@@ -136,12 +145,24 @@ CHECKPOINT = (
 LONG = (
     "--config.data.max_seq_length=32, as in the papers and in the measurement above: cuts more text, but takes less time and memory"
 )
-SENTENCES = "to compare sentences with sentences; " + ADAPT.evidence
+SENTENCES = f"adapt, to compare sentences with sentences; {ADAPT.evidence}:"
 UNREADABLE = "low: {:.0%} of the pieces are unknown to this tokenizer; use a model that knows the script of the text"
 ORDERED = (
     "multi_view or quick_thoughts with --config.encoder.vectors=VECTORS, since neighbouring lines belong together; in "
     "experiments/multiview, no multi-view model was far above the average of its word vectors"
 )
+
+
+def advised_length(whole: int, limit: int, is_encoder: bool) -> int:
+    """Return the recommended number of tokens of a sentence.
+
+    Args:
+        whole: 99 % of the sentences have at most this number of tokens.
+        limit: The largest number of tokens of the model.
+        is_encoder: Whether the model is a sentence encoder.
+    """
+    longest = LENGTHS[-1] if is_encoder else MAX_LENGTH
+    return min(next((length for length in LENGTHS if length >= whole), longest), longest, limit)
 
 
 def advise(corpus: CorpusSummary) -> Advice | None:
@@ -156,7 +177,6 @@ def _train(corpus: CorpusSummary) -> Advice:
     """Return the advice for a plain BERT, or for training from scratch."""
     choice = SCRATCH if not corpus.weights else FEW if corpus.usable < SMALL else MANY
     batch = min(corpus.batch_size, corpus.usable)
-    length = min(next((length for length in LENGTHS if length >= corpus.whole), LENGTHS[-1]), corpus.positions)
     epochs = math.ceil(choice.steps / (corpus.usable // batch))
     limit = {} if choice is FEW else {"train.num_train_epochs": (epochs := min(epochs, MAX_EPOCHS))}
     flags = {
@@ -164,7 +184,7 @@ def _train(corpus: CorpusSummary) -> Advice:
         **corpus.columns,
         **({"data.tokenizer": corpus.tokenizer} if corpus.tokenizer else {}),
         **({"encoder.weights": corpus.weights} if corpus.weights else {"data.vocab_size": corpus.vocab_size}),
-        "data.max_seq_length": length,
+        "data.max_seq_length": corpus.length,
         "data.batch_size": batch,
         **limit,
         **choice.settings,
@@ -173,16 +193,16 @@ def _train(corpus: CorpusSummary) -> Advice:
     return Advice(
         choice.recipe,
         shlex.join(command + [f"--config.{field}={value}" for field, value in flags.items()]),
-        length,
+        corpus.length,
         epochs,
         corpus.usable // batch * epochs if limit else choice.steps,
         choice.confidence,
         choice.evidence,
         [
-            *([LONG] if length > LENGTHS[0] else []),
-            *([CHECKPOINT] if corpus.weights and choice is not FEW else []),
-            *choice.alternatives,
-            *([ORDERED] if corpus.ordered else []),
+            *([Alternative(LONG)] if corpus.length > LENGTHS[0] else []),
+            *([Alternative(CHECKPOINT)] if corpus.weights and choice is not FEW else []),
+            *map(Alternative, choice.alternatives),
+            *([Alternative(ORDERED)] if corpus.ordered else []),
         ],
     )
 
@@ -194,6 +214,8 @@ def _adapt(corpus: CorpusSummary) -> Advice:
     encode = ["jax-sentemb", "encode", "--model", corpus.weights, "--input", corpus.files, *text, "vectors"]
     distill = ["jax-sentemb", "distill", "--model", corpus.weights, "--corpus", corpus.files, *text, "models/static"]
     flags = {"data.files": corpus.files, "encoder.weights": corpus.weights, **corpus.columns}
+    flags |= {"data.max_seq_length": corpus.length} if corpus.length != LENGTHS[0] else {}
+    flags |= {"train.grad_cache_chunk": CHUNK} if corpus.length >= CHUNKED_LENGTH and corpus.usable >= BATCH else {}
     flags |= {"data.batch_size": corpus.usable} if corpus.usable < BATCH else {}
 
     def command(choice: Choice) -> str:
@@ -205,16 +227,20 @@ def _adapt(corpus: CorpusSummary) -> Advice:
     return Advice(
         choice.recipe,
         command(choice),
-        LENGTHS[0],
+        corpus.length,
         math.ceil(choice.steps / (rows // min(BATCH, rows))),
         choice.steps,
         choice.confidence,
         choice.evidence,
         [
-            *choice.alternatives,
-            *([f"{command(ADAPT)}: {SENTENCES}"] if choice is NEIGHBOURS else []),
-            f"{shlex.join(encode)}: the encoder as it is, with the pooling {corpus.pooling} of its directory",
-            f"{shlex.join(distill)}: a static table, if speed counts more than the last points"
-            + ("; with so few sentences, add other text (docs/distilling.md)" if corpus.usable < SMALL else ""),
+            *([Alternative(LONG)] if corpus.length > LENGTHS[0] else []),
+            *map(Alternative, choice.alternatives),
+            *([Alternative(SENTENCES, command(ADAPT))] if choice is NEIGHBOURS else []),
+            Alternative(f"the encoder as it is, with the pooling {corpus.pooling} of its directory:", shlex.join(encode)),
+            Alternative(
+                "a static table, if speed counts more than the last points"
+                + ("; with so few sentences, add other text (docs/distilling.md):" if corpus.usable < SMALL else ":"),
+                shlex.join(distill),
+            ),
         ],
     )

@@ -56,6 +56,21 @@ def read_rows(source: str, columns: tuple[str, ...], remedy: Message = SET_COLUM
     return _csv_rows(path, opener, columns, file_format, remedy, optional)
 
 
+def column_names(source: str) -> list[str]:
+    """Return the names of the columns of a table or data set, [] for a text file. Those of a .jsonl file are of its first row."""
+    if source.startswith(("hf:", "tfds:")):
+        return _data_set(source, (), ())[0]
+    path = Path(source)
+    file_format, opener = detect_format(path)
+    if file_format == PARQUET:
+        return import_arrow(path.name).parquet.read_schema(path).names
+    if file_format == ".jsonl":
+        return list(next((json.loads(line) for line in text_lines(path, opener, ()) if line.strip()), {}))
+    if file_format == ".txt":
+        return []
+    return next(_delimited_rows(path, opener, file_format), (1, []))[1]
+
+
 def detect_format(path: Path) -> tuple[str, Callable[..., Any]]:
     """Return the format of a file (".txt", ".csv", ...) by its name, and the function that opens it.
 
@@ -116,12 +131,16 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _csv_rows(
     path: Path, opener: Callable[..., Any], columns: tuple[str, ...], file_format: str, remedy: Message, optional: tuple[str, ...]
 ) -> Rows:
-    # In a TSV, only tabs separate fields, and quotes are text.
-    delimiter = "," if file_format == ".csv" else "\t"
-    lines = text_lines(path, opener, [delimiter.encode()])
-    rows = delimited.read_rows(path, lines, delimiter, quotes=file_format == ".csv")
+    rows = _delimited_rows(path, opener, file_format)
     for number, fields in delimited.select_columns(path, rows, columns, remedy, optional):
         yield f"{path} line {number}", fields
+
+
+def _delimited_rows(path: Path, opener: Callable[..., Any], file_format: str) -> Iterator[delimited.Row]:
+    """Yield the rows of a .csv or .tsv file, the header first. In a TSV, only tabs separate fields, and quotes are text."""
+    delimiter = "," if file_format == ".csv" else "\t"
+    lines = text_lines(path, opener, [delimiter.encode()])
+    return delimited.read_rows(path, lines, delimiter, quotes=file_format == ".csv")
 
 
 def dataset_rows(source: str, columns: tuple[str, ...], optional: tuple[str, ...] = ()) -> tuple[Rows, str]:
@@ -141,12 +160,7 @@ def dataset_rows(source: str, columns: tuple[str, ...], optional: tuple[str, ...
         ConfigError: The extra is not installed.
         DataError: The data set cannot be loaded, or lacks a column.
     """
-    library, _, rest = source.partition(":")
-    name, _, split = rest.partition(":")
-    if not name:
-        raise ConfigError(Setting("data.files", source), f": write {library}:NAME or {library}:NAME:SPLIT")
-    read = _hugging_face if library == "hf" else _tensorflow
-    existing, rows, identity = read(source, name, split or "train", columns, optional)
+    existing, rows, identity = _data_set(source, columns, optional)
     if missing := [column for column in columns if column not in existing]:
         raise DataError(
             Setting("data.files", source),
@@ -154,7 +168,17 @@ def dataset_rows(source: str, columns: tuple[str, ...], optional: tuple[str, ...
             Setting("data.column"),
         )
     with_positions = ((f"{source} row {number}", row) for number, row in enumerate(rows))
-    return with_positions, f"{library}|{','.join(columns)}|{identity}"
+    return with_positions, f"{source.partition(':')[0]}|{','.join(columns)}|{identity}"
+
+
+def _data_set(source: str, columns: tuple[str, ...], optional: tuple[str, ...]) -> DataSet:
+    """Open a data set, as in `dataset_rows`."""
+    library, _, rest = source.partition(":")
+    name, _, split = rest.partition(":")
+    if not name:
+        raise ConfigError(Setting("data.files", source), f": write {library}:NAME or {library}:NAME:SPLIT")
+    read = _hugging_face if library == "hf" else _tensorflow
+    return read(source, name, split or "train", columns, optional)
 
 
 def check_unpacked_size(path: Path, columns: tuple[str, ...]) -> None:

@@ -26,7 +26,13 @@ SHORTEST, LONGEST = 30.0, 600.0
 _OBEYED = re.compile("[\x7f-\x9f]")  # control characters that JSON does not escape
 
 
-def table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str = "", text_columns: Sequence[int] = (0,)) -> str:
+def table(
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    title: str = "",
+    text_columns: Sequence[int] = (0,),
+    width: int = WIDTH,
+) -> str:
     """Return a table as text, without colours and control characters.
 
     It is as wide as the terminal, or WIDTH if the output is not a terminal. Cells that are too wide are wrapped.
@@ -36,6 +42,7 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str = ""
         rows: The cells of each row.
         title: A line above the table.
         text_columns: The numbers of the columns that are aligned to the left; the others are aligned to the right.
+        width: The largest width if it is less than WIDTH; otherwise that of the terminal.
     """
     from rich import box
     from rich.console import Console
@@ -55,7 +62,14 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str = ""
     for row in rows:
         rich_table.add_row(*(plain(cell) for cell in row))
     output = io.StringIO()
-    Console(file=output, width=_width(), markup=False, highlight=False, emoji=False, no_color=True).print(rich_table)
+    Console(
+        file=output,
+        width=min(_width(), width) if width < WIDTH else _width(),
+        markup=False,
+        highlight=False,
+        emoji=False,
+        no_color=True,
+    ).print(rich_table)
     return "\n".join(line.rstrip() for line in output.getvalue().splitlines()).strip("\n")
 
 
