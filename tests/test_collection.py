@@ -525,7 +525,7 @@ def table(tmp_path, model, corpus, vectors):
         ("encode --model MODEL --input CORPUS --output TMP/x --precision int4", 2, "invalid choice"),
         ("encode --model MODEL --input CORPUS --output TMP/x --batch-size 0", 2, "'0' is not a whole number from 1"),
         ("encode --model MODEL --input CORPUS --output TMP/x --max-seq-length 100000", 2, "max_seq_length=100000"),
-        ("encode --model MODEL --input CORPUS --output TMP/x --truncate-dim 100000", 2, "--truncate-dim 100000 is more than"),
+        ("encode --model MODEL --input CORPUS --output TMP/x --truncate-dim 100000", 2, "--truncate-dim 100000: the model has"),
         ("encode --model MODEL --input CORPUS", 2, "--output"),
         ("encode --model MODEL --inptu CORPUS --output TMP/x", 2, "option --inptu is unknown; did you mean --input?"),
         ("encode --modle MODEL --input CORPUS", 2, "option --modle is unknown; did you mean --model?"),

@@ -158,6 +158,27 @@ def test_mistakes_are_one_line_and_nothing_is_lost(model, tmp_path, capsys, corp
     assert {path: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()} == before
 
 
+@pytest.mark.parametrize("suffix", [".json", ".dropped.csv"])
+def test_only_results_of_an_earlier_call_are_replaced(model, tmp_path, capsys, suffix):
+    corpus, output, beside = tmp_path / "corpus.txt", tmp_path / "x.txt", tmp_path / f"x.txt{suffix}"
+    corpus.write_text("".join(f"{text}\n" for text in RECORDS))
+    for make in (lambda: beside.write_text('{"my": "own"}'), beside.mkdir, lambda: beside.symlink_to("nothing")):
+        make()
+        assert dedup(model, corpus, output) == 2
+        assert f"x.txt{suffix} exists and would be replaced; give another name" in capsys.readouterr().err
+        assert not output.exists()
+        beside.rmdir() if beside.is_dir() else beside.unlink()
+    assert dedup(model, corpus, output) == 0
+    output.unlink()  # as after a kill between the files
+    assert dedup(model, corpus, output) == 0
+
+
+def test_the_table_names_the_threshold_with_all_digits(model, tmp_path, capsys):
+    (tmp_path / "corpus.txt").write_text("a b\n")
+    assert dedup(model, tmp_path / "corpus.txt", tmp_path / "unique.txt", threshold=0.9000001) == 0
+    assert " 0.9000001 " in capsys.readouterr().out
+
+
 def test_thresholds_out_of_range(model, tmp_path, capsys):
     (tmp_path / "corpus.txt").write_text("a b\n")
     for threshold in ("0", "1.01", "nan"):

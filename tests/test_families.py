@@ -416,7 +416,7 @@ def test_a_sentencepiece_vocabulary_of_xlm_r_does_not_read_text_as_special_token
 
 
 def test_another_architecture_is_refused_with_the_list():
-    with pytest.raises(ModelFileError, match=f"not one of {', '.join(FAMILIES)}$"):
+    with pytest.raises(ModelFileError, match=f"not one of {', '.join(FAMILIES)}; choose another model$"):
         parse_config({"model_type": "gpt2"}, FILE)
 
 

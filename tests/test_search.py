@@ -5,6 +5,7 @@ import pytest
 
 from jax_sentemb.errors import ConfigError, DataError, NumericsError
 from jax_sentemb.retrieval import search as module
+from jax_sentemb.retrieval.deduplication import deduplicate
 from jax_sentemb.retrieval.index import build_index, search_index, vector_sources
 from jax_sentemb.retrieval.search import community_detection, mine_pairs, search
 
@@ -69,8 +70,9 @@ def test_sizes_that_do_not_fit_and_vectors_that_are_not_finite(vectors):
         (vectors[:2], vectors, {"top_k": 0}),
         (vectors[:2], vectors, {"similarity": "euclidean"}),
     ):
-        with pytest.raises(ConfigError):
+        with pytest.raises(ConfigError) as caught:
             search(queries, corpus, **options)
+        assert "top_k" in options or "similarity" in options or "; encode both with the same model" in str(caught.value)
     broken = vectors.copy()
     broken[17, 3] = np.nan
     for function in (
@@ -79,6 +81,10 @@ def test_sizes_that_do_not_fit_and_vectors_that_are_not_finite(vectors):
         lambda: mine_pairs(broken),
         lambda: community_detection(broken),
     ):
+        with pytest.raises(NumericsError):
+            function()
+    single = vectors[:1] * np.nan  # in no pair
+    for function in (lambda: mine_pairs(single, 1), lambda: community_detection(single), lambda: deduplicate(single)):
         with pytest.raises(NumericsError):
             function()
 

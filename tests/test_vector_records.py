@@ -67,7 +67,11 @@ def test_a_lost_or_changed_file_of_records_is_found_and_made_again(folder):
     assert Vectors(folder).empty_rows.tolist() == EMPTY
 
 
-@pytest.mark.parametrize("line", [b"[]", b"5", b'{"row": "x"}', b'{"row": 1, "column": 2}', b"\xc3", b"[" * 9999])
+HOSTILE = [b"[]", b"5", b'{"row": "x"}', b'{"row": 1, "column": 2}', b"\xc3", b"[" * 9999, b'{"row": true}', b'{"row": -1}']
+SPANS = [(-1, 2), (3, 2), (0, 1 << 63), ("true", 2), (0.5, 2), (0, "null")]
+
+
+@pytest.mark.parametrize("line", [*HOSTILE, *(f'{{"row": 1, "start": {start}, "end": {end}}}'.encode() for start, end in SPANS)])
 def test_a_hostile_record_is_one_line(folder, line):
     file = records_file(folder / "000002.npy")
     file.write_bytes(line + b"\n" + file.read_bytes().split(b"\n", 1)[1])

@@ -14,12 +14,11 @@ from jax_sentemb.cli.program import EXIT_CODES, Parser, positive, start
 from jax_sentemb.cli.recommend import Advice, CorpusSummary, advise, advised_length
 from jax_sentemb.data.corpus import MIN_ORDER_CHECK, TEXTS, is_ordered, is_running_text, several_sentences, words_in_common
 from jax_sentemb.data.corpus_files import open_text, sources_of
-from jax_sentemb.data.near_duplicates import OVERLAP, NearDuplicates, near_duplicates
 from jax_sentemb.data.quality import SUSPICIOUS, find_suspicious, histogram, token_lengths
 from jax_sentemb.data.records import Records
 from jax_sentemb.data.tables import column_names
-from jax_sentemb.data.tokenizer import new_tokenizer
-from jax_sentemb.data.tokens import tokenize
+from jax_sentemb.data.tokenizer import Tokenizer, new_tokenizer
+from jax_sentemb.data.tokens import Tokens, tokenize
 from jax_sentemb.errors import ConfigError, plain
 from jax_sentemb.system.terminal import json_text, table
 
@@ -107,7 +106,7 @@ def survey(options: argparse.Namespace) -> dict[str, Any]:
     length = options.max_seq_length or advised_length(whole, limit, bool(pooling))
     tokens = tokenize(sentences, tokenizer, length, workers=0 if options.files == "-" else -1)
     report = tokens.report
-    near = near_duplicates(tokens, tokenizer) if len(tokens) else NearDuplicates(0, 0)
+    near = _count_near(tokens, tokenizer)
     order = _measure_order(records)
     corpus = CorpusSummary(
         "corpus.txt" if options.files == "-" else options.files,
@@ -119,7 +118,7 @@ def survey(options: argparse.Namespace) -> dict[str, Any]:
         "columns": _columns(options, files),
         "bytes": sentences.report["bytes"],
         **{name: report[name] for name in ("lines", "blank", "sentences", "usable", "duplicates")},
-        "near_duplicates": {**near._asdict(), "overlap": OVERLAP},
+        "near_duplicates": near,
         "dedup": _dedup_command(options, options.weights if pooling else ""),
         "tokenizer": str(vocabulary) or f"a new one of {tokenizer.vocab_size} pieces",
         "unknown_token_rate": report["unknown_token_rate"],
@@ -244,6 +243,14 @@ def _bars(counts: dict[int, int]) -> list[tuple[str, str, str]]:
     return [
         (f"{start} to {edge}", f"{count:,}", "#" * math.ceil(40 * count / largest)) for start, (edge, count) in rows if edge <= last
     ]
+
+
+def _count_near(tokens: Tokens, tokenizer: Tokenizer) -> dict[str, Any]:
+    """Return how many sentences of a sample are near duplicates."""
+    from jax_sentemb.data.near_duplicates import OVERLAP, NearDuplicates, near_duplicates
+
+    counts = near_duplicates(tokens, tokenizer) if len(tokens) else NearDuplicates(0, 0)
+    return {**counts._asdict(), "overlap": OVERLAP}
 
 
 def _near(near: dict[str, Any]) -> str:

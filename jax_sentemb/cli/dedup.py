@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 MODEL = "sentence-transformers/all-MiniLM-L6-v2"
 KEEP = ("first", "longest")
+RESULT_BYTES = 100  # that tell a result from another file
 COLUMNS = ("row", "reason", "cosine", "kept_row", "text", "kept_text")
 EPILOG = f"""\
 Records are visited in order: by their number, or the longest first. A record is kept unless its text equals a kept one, or the
@@ -118,6 +119,17 @@ def _check_outputs(output: Path, sources: list[str]) -> None:
     for beside in (_beside(output, suffix) for suffix in (".dropped.csv", ".json")):
         if beside.exists() and any(Path(source).exists() and beside.samefile(source) for source in sources):
             raise ConfigError(f"--output {output}: {beside} would be replaced, but it is part of the corpus; give another name")
+        if beside.is_symlink() or (beside.exists() and not _is_result(beside)):
+            raise ConfigError(f"--output {output}: {beside} exists and would be replaced; give another name or move it away")
+
+
+def _is_result(file: Path) -> bool:
+    """Return whether a file is from an earlier call of this command, which may have been killed before it wrote --output."""
+    if not file.is_file():
+        return False
+    with file.open("rb") as stream:
+        content = stream.read(RESULT_BYTES)
+    return content.startswith(b'{\n  "jax_sentemb": ' if file.suffix == ".json" else ",".join(COLUMNS).encode())
 
 
 def _find(options: argparse.Namespace, files: str, records: Records) -> tuple["Deduplicated", str]:
@@ -158,7 +170,10 @@ def _encode(options: argparse.Namespace, files: str, records: Records) -> Any:
     with Progress("encode", len(records.texts), "texts") as progress:
         vectors = encode_into(folder, encoder, sources, records.texts, "document", options.batch_size, progress.update)
     if cut := vectors.manifest["truncated"]:
-        note(f"{cut:,} texts longer than {encoder.max_seq_length} tokens were cut: they are compared by their beginnings")
+        note(
+            f"{cut:,} texts longer than {encoder.max_seq_length} tokens were cut: they are compared by their beginnings; "
+            "`encode --chunks mean` writes vectors of whole texts"
+        )
     return WithEmptyRows(vectors, records.empty_texts)
 
 
@@ -219,7 +234,7 @@ def _describe(facts: dict[str, Any], output: Path) -> str:
 def _curve_rows(facts: dict[str, Any], filled: int) -> Iterator[tuple[str, str, str, str]]:
     for point in facts["curve"]:
         remark = "--threshold" if point["threshold"] == facts["threshold"] else ""
-        yield f"{point['threshold']:g}", f"{point['kept']:,}", f"{point['kept'] / filled:.1%}", remark
+        yield f"{point['threshold']:.15g}", f"{point['kept']:,}", f"{point['kept'] / filled:.1%}", remark
     yield "exact", f"{facts['distinct']:,}", f"{facts['distinct'] / filled:.1%}", "without equal texts only"
 
 

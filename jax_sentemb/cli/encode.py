@@ -43,7 +43,7 @@ def main(argv: list[str]) -> int:
     encoder = load_encoder(options)
     if options.truncate_dim and options.truncate_dim > encoder.get_sentence_embedding_dimension():
         width = encoder.get_sentence_embedding_dimension()
-        raise ConfigError(f"--truncate-dim {options.truncate_dim} is more than the model's {width} dimensions")
+        raise ConfigError(f"--truncate-dim {options.truncate_dim}: the model has only {width} dimensions; give at most {width}")
 
     prompt = encoder.prompt_for("document")
     keywords = {"normalize_embeddings": options.normalize, "truncate_dim": options.truncate_dim, "prompt_name": prompt}

@@ -22,7 +22,8 @@ def similarity(name: str, first: Any, second: Any) -> Float[np.ndarray, "first s
     """
     first, second = _rows(first, name), _rows(second, name)
     if first.shape[1] != second.shape[1]:
-        raise ConfigError(f"similarity needs arrays of the same width, got {first.shape} and {second.shape}")
+        shapes = f"{first.shape} and {second.shape}"
+        raise ConfigError(f"similarity needs arrays of the same width, got {shapes}; encode both with the same model")
     if name == "cosine":
         return rounded(first @ second.T, first.shape[1])
     return first @ second.T if name == "dot" else -cdist(first, second, METRICS[name]).astype(np.float32)

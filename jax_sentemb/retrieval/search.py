@@ -94,7 +94,8 @@ def search(
     top_k, rescore = whole_number("top_k", top_k, 1), whole_number("rescore", rescore, 0)
     choice("similarity", similarity, ("cosine", "dot"))
     if queries.shape[1] != corpus.shape[1]:
-        raise ConfigError(f"queries {list(queries.shape)} and corpus {list(corpus.shape)} are not vectors of the same width")
+        widths = f"queries have {queries.shape[1]} dimensions, but corpus has {corpus.shape[1]}"
+        raise ConfigError(f"{widths}; encode both with the same model")
     corpus, numbers = rows_with_text(corpus)
     unit = similarity == "cosine"
     k = min(top_k, len(corpus))
@@ -278,8 +279,8 @@ def _largest(scores: Array, k: int) -> tuple[Array, Array]:
 def tiles(vectors: VectorSource) -> Iterator[tuple[int, int, Array, Array]]:
     """Yield blocks of scores that together contain each pair of different rows once. All other entries are -inf.
 
-    A block is its first row, its first column, its scores, and the largest score of each row. The device computes the next block
-    while the caller reads this one.
+    A block is its first row, its first column, its scores, and the largest score of each row, Inf for a row that is not finite. The
+    device computes the next block while the caller reads this one.
     """
     size = block_size(TILE, len(vectors))
     previous = None
@@ -319,7 +320,8 @@ def _tile(rows: Array, columns: Array, left: Number, right: Number, count: Numbe
     column = jnp.arange(len(columns))
     is_pair = (column < count) & (right + column > left + jnp.arange(len(rows))[:, None])
     scores = jnp.where(is_pair, _scores(rows, columns), -jnp.inf)
-    return scores, scores.max(axis=1)
+    best = jnp.where(jnp.isfinite(rows).all(axis=1), scores.max(axis=1), jnp.inf)  # a row may be in no pair
+    return scores, best
 
 
 @jax.jit

@@ -24,6 +24,7 @@ from jax_sentemb.data.sentences import Sentences
 from jax_sentemb.errors import DataError
 from jax_sentemb.types import EncodedSentences
 
+MAX_NUMBER = 1 << 63  # of a record or character
 RecordOf = Callable[[int], Record]  # returns the record of a row
 
 
@@ -79,11 +80,11 @@ class VectorRecords:
 
     def _record(self, row: int, line: str) -> Record:
         values = _parse(line)
-        span = values.get("start"), values.get("end")
-        is_record = isinstance(values.get("row"), int) and isinstance(values.get("column"), str | None)
-        if not is_record or not all(isinstance(number, int | None) for number in span):
+        numbers = [values.get("row"), *(values[name] for name in ("start", "end") if name in values)]
+        are_whole = all(type(number) is int and 0 <= number < MAX_NUMBER for number in numbers)
+        if not are_whole or numbers[1:] != sorted(numbers[1:]) or not isinstance(values.get("column"), str | None):
             raise DataError(f"{self._files[0].parent}: the record of row {row} is {line[:100]!r}; encode again")
-        return Record(values["row"], values.get("column"), values.get("_id"), *span)
+        return Record(values["row"], values.get("column"), values.get("_id"), values.get("start"), values.get("end"))
 
     def chunk_spans(self) -> Int[np.ndarray, "rows 3"]:
         """Return for each row the number of its text, counted from 0, and the start and end of its chunk; int64.
