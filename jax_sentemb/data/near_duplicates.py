@@ -67,8 +67,10 @@ def _sets(tokens: Tokens, rows: Int[np.ndarray, " rows"], rank: Int[np.ndarray, 
     sizes = np.bincount(row, minlength=len(rows))
     position = np.arange(len(row)) - (np.cumsum(sizes) - sizes)[row]
     is_rare = position <= (sizes - np.ceil(OVERLAP * sizes - ROUNDING))[row]
-    shape = len(rows), len(rank)
-    matrices = (sparse.csr_matrix((np.ones(len(row[mask]), np.int32), (row[mask], piece[mask])), shape) for mask in (..., is_rare))
+    matrices = (
+        sparse.csr_matrix((np.ones(len(row[mask]), np.int32), (row[mask], piece[mask])), shape=(len(rows), len(rank)))
+        for mask in (..., is_rare)
+    )
     return _Sets(*matrices, sizes)
 
 

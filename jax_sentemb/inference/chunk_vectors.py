@@ -51,7 +51,7 @@ class ChunkEncoder(NamedTuple):
         """
         are_long = np.array(self.chunker.are_long(texts), bool)
         short = np.flatnonzero(~are_long)
-        short_vectors = self.embed([texts[row] for row in short], progress)
+        short_vectors = self.embed([texts[row] for row in short.tolist()], progress)
         vectors = np.empty((len(texts), short_vectors.shape[1]), np.float32)
         vectors[short] = short_vectors
         for rows, parts in self._blocks(texts, np.flatnonzero(are_long).tolist()):

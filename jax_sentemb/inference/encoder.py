@@ -248,7 +248,7 @@ class SentenceEncoder(ChangeableSettings):
             if show and progress is None:
                 progress = stack.enter_context(Progress("encode", len(set(texts)), "sentences")).update
             if chunks is None:
-                vectors = self._vectors(prompted, batch_size, progress, max_seq_length)
+                vectors, spans = self._vectors(prompted, batch_size, progress, max_seq_length), ()
             else:
                 chunker = Chunker(self._embedder.tokenizer, max_seq_length, before)
                 vectors, spans = self._chunk_vectors(texts, chunks, chunker, batch_size, progress)

@@ -1,7 +1,6 @@
 """Lay out a comparison of methods: baselines, every method with its budget, and paired differences with intervals."""
 
 import csv
-import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -132,7 +131,7 @@ def write_csv(path: Path, entries: Sequence[Entry]) -> None:
         writer.writerow(["name", "group", *FACTS, "seed", "scored_step", *sets])
         for entry in entries:
             facts = [entry.facts.get(name, "") for name in FACTS]
-            for (seed, scores), step in itertools.zip_longest(entry.scores.items(), entry.selected, fillvalue=""):
+            for (seed, scores), step in zip(entry.scores.items(), entry.selected or [""] * len(entry.scores), strict=True):
                 numbers = [scores.get(name, "") for name in sets]
                 writer.writerow(map(spreadsheet_cell, [entry.name, entry.group, *facts, seed or "", step, *numbers]))
 

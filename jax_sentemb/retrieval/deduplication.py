@@ -10,7 +10,7 @@ the result depends on neither the size of the blocks nor the number of threads.
 import functools
 import hashlib
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -101,7 +101,7 @@ def normal_text(text: str) -> str:
 
 
 def _visits(
-    texts: Lines | Sequence[str] | None, numbers: Int[np.ndarray, " rows"], keep: str
+    texts: Lines | None, numbers: Int[np.ndarray, " rows"], keep: str
 ) -> tuple[Int[np.ndarray, " rows"], Int[np.ndarray, " rows"]]:
     """Return the rows `numbers` in the order of the visits and, for each visit, the first visit of an equal text."""
     visits = np.arange(len(numbers))
