@@ -5,6 +5,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextvars import ContextVar
 from typing import Any, NamedTuple, Self, TypeAlias
 
 LONGEST = 2000  # characters of a message
@@ -158,17 +159,33 @@ def _restored(error_type: type[UserError], arguments: tuple[Any, ...], state: di
     return error
 
 
+_SPELLING: ContextVar[Callable[[Setting], str]] = ContextVar("spelling", default=flag)
+
+
+def note_text(*message: str | Setting) -> str:
+    """Return the text of a note or warning, with its settings spelled as its user gives them (`spelled`)."""
+    return "".join(part if isinstance(part, str) else _SPELLING.get()(part) for part in message)
+
+
+def in_python() -> bool:
+    """Return whether the user of this block called a function of Python rather than a command (`spelled`)."""
+    return _SPELLING.get() is keyword
+
+
 @contextlib.contextmanager
 def spelled(spell: Callable[[Setting], str]) -> Iterator[None]:
-    """Spell the settings in the errors of a block as their user gives them.
+    """Spell the settings in the errors and notes of a block as their user gives them.
 
     A command uses `with spelled(flag):`.
     """
+    previous = _SPELLING.set(spell)
     try:
         yield
     except UserError as error:
         error.spell(spell)
         raise
+    finally:
+        _SPELLING.reset(previous)
 
 
 class ConfigError(UserError):
@@ -196,8 +213,8 @@ class NumericsError(UserError):
 class NotFinite(NumericsError):
     """Loss, gradient or weights of a step that are NaN or Inf; `step` counts from 1."""
 
-    def __init__(self, step: int, problem: str) -> None:
-        super().__init__(f"step {step}: {problem}")
+    def __init__(self, step: int, problem: str, *advice: str | Setting) -> None:
+        super().__init__(f"step {step}: {problem}", *advice)
         self.step, self.problem = step, problem
 
 

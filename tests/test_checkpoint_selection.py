@@ -137,7 +137,10 @@ def test_what_is_said_of_the_kept_encoder():
     assert kept_encoder(ContrastiveTension(), two, "", "")["kept_encoder"] == "second"
     for kept, selected in (("", ""), ("second", "validation")):
         assert "no score distinguishes the encoders" in kept_encoder(ContrastiveTension(), two, kept, selected)["kept_because"]
-    assert kept_encoder(ContrastiveTension(keep="second"), two, "second", DEV)["kept_because"] == "it is the value of method.keep"
+    assert (
+        kept_encoder(ContrastiveTension(keep="second"), two, "second", DEV)["kept_because"]
+        == "it is the value of --config.method.keep"
+    )
 
 
 def two_encoders(**settings):

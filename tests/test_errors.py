@@ -1,16 +1,18 @@
 """Every exception of the package crosses the border of a process with its message, exit code and attributes."""
 
+import ast
 import copy
 import importlib
 import pickle
 import pkgutil
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
+from pathlib import Path
 
 import pytest
 
 import jax_sentemb
-from jax_sentemb.errors import ConfigError, NotFinite, UserError
+from jax_sentemb.errors import ConfigError, NotFinite, Setting, UserError, flag, in_python, keyword, note_text, spelled
 
 ARGUMENTS = {NotFinite: (3, "the loss is NaN")}  # of those that are not made of one message
 
@@ -63,3 +65,28 @@ def test_a_process_pool_gets_the_exception_of_its_worker():
             pool.submit(diverge).result()
         assert raised.value.step == 3
         assert pool.submit(len, "abc").result() == 3  # the pool still works
+
+
+def test_notes_spell_settings_as_their_user_gives_them():
+    note = ("set ", Setting("eval.eval_steps", 10), " or ", Setting("encoder.weights"))
+    assert note_text(*note) == "set --config.eval.eval_steps=10 or --config.encoder.weights"
+    with spelled(keyword):
+        assert in_python()
+        assert note_text(*note) == "set eval__eval_steps=10 or model"
+        with spelled(flag):
+            assert not in_python()
+    assert not in_python()
+
+
+def test_only_commands_and_recipes_write_flags():
+    """Other messages have a Setting, which is spelled for the shell or for Python."""
+    package = Path(__file__).parents[1] / "jax_sentemb"
+    files = [file for file in package.rglob("*.py") if file.relative_to(package).parts[0] not in ("cli", "recipes.py", "errors.py")]
+    written = []
+    for file in files:
+        tree = ast.parse(file.read_text())
+        docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        texts = [node for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+        written += [f"{file.name}: {node.value}" for node in texts if "--config." in node.value and id(node) not in docstrings]
+    # A study, which only the shell can run, and the examples in the help of jax-sentemb.
+    assert {text.partition(":")[0] for text in written} <= {"config.py", "__main__.py"}, written

@@ -2,7 +2,7 @@
 
 from huggingface_hub import ModelCard
 
-from jax_sentemb.formats.model_card import Card, render, render_word_card
+from jax_sentemb.formats.model_card import Card, for_readers, render, render_word_card
 
 SCORE = {
     "n": 3108,
@@ -58,3 +58,9 @@ def test_a_word_model_names_its_library_and_says_how_it_is_loaded():
     assert "SentenceTransformer" not in own
     assert "* seed: 1\n* examples: 20\n" in own
     assert "step 7" in own
+
+
+def test_the_card_has_no_empty_setting_and_of_the_optimiser_only_the_rate():
+    training = {"corpus": "a.txt", "seed": 0, "method.head": False, "method.momentum": None, "method.temperature": 0.05}
+    training |= {"optimizer.learning_rate": 3e-5, "optimizer.lr_steps": "", "optimizer.adam_beta1": 0.9, "method.rank": 0.0}
+    assert list(for_readers(training)) == ["corpus", "seed", "method.temperature", "optimizer.learning_rate"]

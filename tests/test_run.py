@@ -11,7 +11,7 @@ import pytest
 
 from jax_sentemb.cli.export import main as convert
 from jax_sentemb.config import Config, Data, Evaluation, Train, check, sized
-from jax_sentemb.errors import ConfigError, DataError
+from jax_sentemb.errors import ConfigError, DataError, keyword, spelled
 from jax_sentemb.formats.huggingface import read_parts
 from jax_sentemb.formats.run_dir import read_checkpoint
 from jax_sentemb.inference.load import load
@@ -116,6 +116,14 @@ def test_the_last_lines_name_report_export_and_a_command_that_works(tmp_path, mo
     assert "--config simcse" in results_text(config, tmp_path)
     config.sweep = "train.seed=1,2"
     assert results_text(config, tmp_path).splitlines()[1].endswith("sweep.md")
+
+
+def test_the_last_lines_in_python_continue_in_python(tmp_path, monkeypatch):
+    monkeypatch.setattr("jax_sentemb.training.run.find_export", lambda workdir: workdir / "export")
+    with spelled(keyword):
+        for method, call in ((SimCSE(), "jax_sentemb.search(encoder.encode("), (MaskedLM(), "jax_sentemb.train(sentences, model=")):
+            *_, last = results_text(Config(method=method, data=Data(files="a.txt")), tmp_path).splitlines()
+            assert last.startswith(f"next    {call}")
 
 
 def test_the_first_lines_are_a_table_of_the_corpus():

@@ -22,7 +22,7 @@ from jax_sentemb.data.cache import cache_folder
 from jax_sentemb.data.sentences import Sentences
 from jax_sentemb.data.targets import ConcatenatedVectors, LineVectors
 from jax_sentemb.data.tokens import Subsample, draw
-from jax_sentemb.errors import ConfigError, DataError, ResourceError, Setting
+from jax_sentemb.errors import ConfigError, DataError, ResourceError, Setting, note_text
 from jax_sentemb.files import print_warning, sha256, user_path
 from jax_sentemb.inference.encoder import SentenceEncoder
 from jax_sentemb.provenance import VECTORS, Source, check, fingerprint
@@ -111,10 +111,13 @@ class EncodedLines:
         if len(vectors) != (texts := sentences.report["lines"]):
             raise DataError(
                 Setting("method.teacher", name),
-                f": has {len(vectors)} vectors, data.files has {texts} texts (with empty texts); {remedy}",
+                f": has {len(vectors)} vectors, ",
+                Setting("data.files"),
+                f" has {texts} texts (with empty texts); {remedy}",
             )
         if not vectors.is_marked:
-            print_warning(f"method.teacher={name} does not record its sources: its rows are assumed to be vectors of data.files")
+            teacher = note_text(Setting("method.teacher", name))
+            print_warning(f"{teacher} does not record its sources: its rows are assumed to be vectors of the corpus")
         return cls(vectors, rows=sentences.lines, content="" if vectors.is_marked else sha256(user_path(name)))
 
     def take(self, lines: Int[np.ndarray, " rows"]) -> Float[np.ndarray, "rows width"]:

@@ -85,8 +85,22 @@ def render(
         missing_tasks=list(map(markdown, card.missing_tasks)),
         teacher=f"Distilled from {describe_teacher(card.teacher)}." if card.teacher else "",
         widths=f"{describe_widths(card.widths)}." if card.widths else "",
-        training=[(_cell(key), _cell(value)) for key, value in card.training.items()],
+        training=[(_cell(key), _cell(value)) for key, value in for_readers(card.training).items()],
     )
+
+
+def for_readers(training: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the facts on the training that a reader of the card needs: none is empty or off, and the optimiser has its rate.
+
+    jax_sentemb.json has all of them.
+    """
+    off = ("", None, (), [], False)
+    return {
+        name: value
+        for name, value in training.items()
+        if value not in off or (value == 0 and type(value) is int and not name.startswith("method."))
+        if not name.startswith("optimizer.") or name == "optimizer.learning_rate"
+    }
 
 
 def describe_teacher(facts: Mapping[str, Any]) -> str:
@@ -126,7 +140,7 @@ def render_word_card(metadata: Mapping[str, Any], step: int, stock: bool) -> str
     """Return README.md of a model on word vectors. If `stock`, sentence-transformers can load it as well."""
     data = ModelCardData(library_name="sentence-transformers" if stock else "jax_sentemb", **_CARD_DATA)
     facts: dict[str, Any] = {key: markdown(metadata[key]) for key in ("name", "method")}
-    facts["training"] = {markdown(key): markdown(value) for key, value in metadata["training"].items()}
+    facts["training"] = {markdown(key): markdown(value) for key, value in for_readers(metadata["training"]).items()}
     return _from_template("word_model_card.md", data, version=__version__, step=step, stock=stock, **facts)
 
 

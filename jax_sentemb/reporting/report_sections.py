@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from jax_sentemb.errors import Setting, note_text
 from jax_sentemb.formats.model_card import describe_teacher, describe_widths
 from jax_sentemb.public_text import without_folders
 from jax_sentemb.reporting.html_parts import Figure, duration_text, fact_text, number_text, score_text
@@ -107,10 +108,8 @@ def _warnings(run: Run) -> list[str]:
     warnings = [record["warning"] for record in run.records if "warning" in record]
     sentences = corpus.get("sentences") or corpus.get("usable") or 1
     if corpus.get("truncated", 0) / sentences >= 0.01:
-        warnings.append(
-            f"{corpus['truncated']:,} of {sentences:,} sentences of the corpus ({corpus['truncated'] / sentences:.1%}) are cut at "
-            f"data.max_seq_length={corpus.get('max_seq_length')}"
-        )
+        share = f"{corpus['truncated']:,} of {sentences:,} sentences of the corpus ({corpus['truncated'] / sentences:.1%})"
+        warnings.append(note_text(f"{share} are cut at ", Setting("data.max_seq_length", corpus.get("max_seq_length"))))
     if corpus.get("unknown_token_rate", 0) >= 0.01:
         warnings.append(f"{corpus['unknown_token_rate']:.1%} of the corpus are tokens that the vocabulary does not have")
     if run.scores.get("missing_tasks"):

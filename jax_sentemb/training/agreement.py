@@ -77,7 +77,7 @@ def _of_files(files: str, columns: tuple[str, str], method: Distillation) -> Hel
     try:
         sentences = open_corpus(files, *columns)
     except DataError as error:
-        raise DataError(str(error).replace("data.files=", "eval.held_out=")) from None
+        raise error.rename({"data.files": "eval.held_out"}) from None
     subset = Subsample(min(MAX_SENTENCES, len(sentences)), 0)
     lines = draw(len(sentences), subset)
     vectors = teacher_vectors(method.teacher, method.teacher_precision, sentences, subset)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from jax_sentemb.config import Evaluation
-from jax_sentemb.errors import ConfigError, Setting
+from jax_sentemb.errors import ConfigError, Setting, note_text
 from jax_sentemb.methods.base import Method
 from jax_sentemb.provenance import CHECKPOINT, KEY, check, mark
 from jax_sentemb.types import Params
@@ -147,11 +147,12 @@ def kept_encoder(method: Method, params: Params, kept: str, selected: str) -> di
     if names == [""]:
         return {}
     if len(names) == 1:
-        reason = "it is the value of method.keep"
+        reason = note_text("it is the value of ", Setting("method.keep"))
     elif kept and selected != "validation":
         reason = f"the higher {selected} of {' and '.join(names)}"
     else:
-        reason = "no score distinguishes the encoders (set eval.dev, or without labels eval.select=retrieval)"
+        settings = (Setting("eval.dev"), ", or without labels ", Setting("eval.select", "retrieval"))
+        reason = note_text("no score distinguishes the encoders (set ", *settings, ")")
     return {"kept_encoder": kept or names[0], "kept_because": reason}
 
 

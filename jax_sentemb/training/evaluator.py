@@ -9,7 +9,7 @@ import scipy
 from jax_sentemb.config import Evaluation
 from jax_sentemb.data import synthetic
 from jax_sentemb.data.pairs import JoinedPairs
-from jax_sentemb.errors import ConfigError, NumericsError, Setting, UserError
+from jax_sentemb.errors import ConfigError, NumericsError, Setting, UserError, note_text
 from jax_sentemb.evaluation.catalog import DEVELOPMENT, heading, load_sts
 from jax_sentemb.evaluation.diagnostics import diagnose, halves
 from jax_sentemb.evaluation.pair_task import read_pairs
@@ -177,11 +177,12 @@ class Scorer:
         if diagnostics.get("collapsed") and step:  # a new encoder starts with nearly equal vectors
             problem = (
                 f"step {step}: the embeddings collapse (spread {diagnostics['spread']:.3f}, "
-                f"effective rank {diagnostics['effective_rank']:.1f}): raise encoder.dropout or lower optimizer.learning_rate"
+                f"effective rank {diagnostics['effective_rank']:.1f}): raise "
             )
-            self.log.warn(step, problem)
+            message = (problem, Setting("encoder.dropout"), " or lower ", Setting("optimizer.learning_rate"))
+            self.log.warn(step, note_text(*message))
             if self.strict:
-                raise NumericsError(problem)
+                raise NumericsError(*message)
         return values
 
     def measured_by(self, encode: Embed) -> dict[str, float]:
@@ -251,7 +252,8 @@ def word_overlap_scores(tasks: dict[str, StsTask], corpus: Sequence[str]) -> dic
 def score_table(scores: dict[str, dict], missing_tasks: list[str], baselines: dict[str, dict[str, float]]) -> str:
     """Return the final scores as text: Spearman and Pearson x 100 over all pairs, and mean and weighted mean over subsets."""
     if not scores:
-        return "no evaluation set: give --config.eval.data=SENTEVAL_FOLDER or --config.eval.dev=PAIRS.tsv for scores"
+        sets = (Setting("eval.data", "SENTEVAL_FOLDER"), " or ", Setting("eval.dev", "PAIRS.tsv"))
+        return note_text("no evaluation set: give ", *sets, " for scores")
     rows: list[list[str]] = []
     for name, result in scores.items():
         numbers = [

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 
 from jax_sentemb.config import Config, Words
-from jax_sentemb.errors import ConfigError
+from jax_sentemb.errors import ConfigError, Setting, note_text
 from jax_sentemb.evaluation.agreement import AGREEMENT
 from jax_sentemb.evaluation.catalog import SEVEN, heading
 from jax_sentemb.evaluation.widths import width_scores
@@ -67,7 +67,8 @@ class Results:
         scores = scorer.all_tasks(params) if setup.tasks else {}
         if setup.tasks and (cut := scorer.truncated):
             longest = self._config.eval.max_seq_length
-            self._log.warn(step, f"{cut:,} distinct evaluation sentences were cut at eval.max_seq_length={longest}")
+            text = f"{cut:,} distinct evaluation sentences were cut at "
+            self._log.warn(step, note_text(text, Setting("eval.max_seq_length", longest)))
         baselines = {"untrained": start}
         if self._config.eval.data == "grammar":
             baselines |= word_overlap_scores(setup.tasks, [setup.sentences[row] for row in range(len(setup.sentences))])
@@ -95,11 +96,10 @@ class Results:
             results["widths"] = width_scores(embed, setup.tasks, scorer.sample, widths)
             self._log.info(f"widths    {describe_widths(results['widths'])}")
         loaded = getattr(self._config.encoder, "weights", "")
-        results["verdict"] = worse_than_start(measured, end) if loaded else ""
+        results["verdict"], advice = worse_than_start(measured, end) if loaded else ("", "")
         if loaded and not step and self._config.train.max_steps and self._config.eval.select != "last":
-            results["verdict"] = (
-                f"the export has the weights of the start: no later ones were better by eval.select={self._config.eval.select}"
-            )
+            measure = self._config.eval.select or "the score that selects them"
+            results["verdict"], advice = f"the export has the weights of the start: no later ones were better by {measure}", ""
         self._log.summary({name: result["spearman"]["all"] for name, result in scores.items()})
         self._log.finish_progress()
         if self._log.is_brief:
@@ -116,10 +116,10 @@ class Results:
             facts |= {name: results.get(name, {}) for name in ("teacher", "widths")}
             self._export(params, step, {**kept, **facts})
         if results["verdict"]:
-            self._log.warn(step, results["verdict"])
+            self._log.warn(step, results["verdict"] + (f"; {advice}" if advice else ""))
         elif loaded and not compared(measured, end):
-            advice = "give labelled pairs with --config.eval.dev=pairs.tsv"
-            self._log.info(f"cannot tell whether the export is better than the start: {advice}")
+            problem = "cannot tell whether the export is better than the start: give labelled pairs with "
+            self._log.info(note_text(problem, Setting("eval.dev", "pairs.tsv")))
 
     def sample(self, when: str, step: int, params: Params, trained_rows: int) -> None:
         """Write samples/`when`.json: neighbours and similarities under these weights, so that the report needs no model.

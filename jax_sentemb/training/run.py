@@ -14,7 +14,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from jax_sentemb.config import Config
-from jax_sentemb.errors import PREEMPTED, BusyError, ConfigError, NumericsError, Setting
+from jax_sentemb.errors import PREEMPTED, BusyError, ConfigError, NumericsError, Setting, flag, in_python, keyword
 from jax_sentemb.files import open_in_place, path_in_errors, user_path, write_all
 from jax_sentemb.formats.checkpoint import check_path
 from jax_sentemb.formats.run_dir import find_export
@@ -59,15 +59,25 @@ def results_text(config: Config, workdir: Path) -> str:
     elif export := find_export(workdir):
         written = workdir / "corpus.txt"  # of generated sentences
         files = config.data.files if user_path(config.data.files).is_file() else str(written) if written.is_file() else "corpus.txt"
+        if in_python():
+            lines += [("export", str(export)), ("next", _next_call(config, export))]
+            return "\n".join(f"{name:<8}{text}" for name, text in lines)
         if config.method.is_cross_encoder:
             command = ["jax-sentemb", "evaluate", "--model", str(workdir), "--data", "path/to/SentEval/data", "--tasks", "sts"]
         elif not config.method.trains_sentences:  # not an encoder of sentences yet
-            settings = (f"--config.data.files={files}", f"--config.encoder.weights={export}")
+            settings = (flag(Setting("data.files", files)), flag(Setting("encoder.weights", export)))
             command = ["jax-sentemb", "train", "--config", "simcse", *settings]
         else:
             command = ["jax-sentemb", "search", "--model", str(workdir), "--corpus", files, "--query", "a sentence to look for"]
         lines += [("export", str(export)), ("next", shlex.join(command))]
     return "\n".join(f"{name:<8}{text}" for name, text in lines)
+
+
+def _next_call(config: Config, export: Path) -> str:
+    """Return a call in Python that continues with the export."""
+    if config.method.trains_sentences:
+        return 'jax_sentemb.search(encoder.encode(["a sentence to look for"]), encoder.encode(sentences))'
+    return f'jax_sentemb.train(sentences, {keyword(Setting("encoder.weights", export))}, recipe="simcse")'
 
 
 def _check_data(config: Config, workdir: Path) -> None:

@@ -13,6 +13,7 @@ from jax_sentemb.config import Config, Words, flatten
 from jax_sentemb.data.tokenizer import Tokenizer
 from jax_sentemb.data.word_tokenizer import WordTokenizer
 from jax_sentemb.distillation.teacher import teacher_names
+from jax_sentemb.errors import Setting, note_text
 from jax_sentemb.parallel import is_main_process
 from jax_sentemb.public_text import without_folders
 from jax_sentemb.training.run_sources import vectors_source
@@ -90,8 +91,9 @@ def description(setup: RunSetup, steps: int, devices: int) -> str:
     lengths = [f"{name} {value}" for name, value in tokens.items()]
     lengths += [f"cut at {report['max_seq_length']}"] if "max_seq_length" in report else []
     lengths += [f"{report['unknown_token_rate']:.2%} unknown"] if "unknown_token_rate" in report else []
+    new = note_text("new, with random weights; ", Setting("encoder.weights"), " starts from a model")
     rows = {
-        "encoder": "" if setup.loaded else "new, with random weights; --config.encoder.weights starts from a model",
+        "encoder": "" if setup.loaded else new,
         "corpus": ", ".join(f"{value:,} {name}" for name, value in counts.items() if value),
         "tokens": ", ".join(lengths),
         "training": f"{steps:,} steps on {devices} {jax.devices()[0].platform} device{'s' * (devices > 1)}",

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import jax
 
 from jax_sentemb.config import Config, Encoder, Evaluation
-from jax_sentemb.errors import ConfigError, Setting
+from jax_sentemb.errors import ConfigError, Setting, note_text
 from jax_sentemb.evaluation.agreement import SELECTING
 from jax_sentemb.formats.encode_settings import EncodeSettings, read_encode_settings
 from jax_sentemb.formats.huggingface import read_max_seq_length, resolve
@@ -96,10 +96,8 @@ def with_start(config: Config, start: Start | None) -> tuple[Config, list[str]]:
                 f"({config.method.pooling}{' after a convolution' if config.method.convolution else ''})"
             )
         else:
-            notes.append(
-                f"{start.name} is a sentence encoder with {pooling} pooling, which this run keeps; "
-                f"for {config.method.pooling} pooling set encoder.readout=method"
-            )
+            kept = f"{start.name} is a sentence encoder with {pooling} pooling, which this run keeps; for {config.method.pooling} "
+            notes.append(note_text(kept, "pooling set ", Setting("encoder.readout", "method")))
             config = dataclasses.replace(config, method=changed)
     if config.eval.max_seq_length == Evaluation.max_seq_length != start.max_seq_length and is_kept(config, start):
         config = dataclasses.replace(config, eval=dataclasses.replace(config.eval, max_seq_length=start.max_seq_length))
@@ -147,8 +145,8 @@ def compared(start: Mapping[str, float], end: Mapping[str, float]) -> bool:
     return any(name in end and (_is_on_dev(name) or name == SELECTING) for name in start)
 
 
-def worse_than_start(start: Mapping[str, float], end: Mapping[str, float]) -> str:
-    """Return the warning about an export that is worse than its start, "" if it is not worse.
+def worse_than_start(start: Mapping[str, float], end: Mapping[str, float]) -> tuple[str, str]:
+    """Return the warning about an export that is worse than its start, and what to do; "" and "" if it is not worse.
 
     Both arguments are values by their names in metrics.jsonl. They are compared by labelled pairs if both were scored on them,
     otherwise by the agreement with a teacher, otherwise by split-half retrieval.
@@ -159,11 +157,9 @@ def worse_than_start(start: Mapping[str, float], end: Mapping[str, float]) -> st
         group, *set_names = name.split("/")
         if start[name] - end[name] > NOISE[group]:
             measure = {"eval": set_names[0], "agreement": "agreement with the teacher"}.get(group, "split-half retrieval")
-            pairs = "by scored pairs (--config.eval.dev), " if group == "diagnostics" else ""
-            selected = "agreement" if group == "agreement" else "dev"
-            return (
-                f"the export is worse than its start: {measure} {end[name]:.2f}, the start {start[name]:.2f}. "
-                f"Use the start, or export the best weights, which may be those of the start: {pairs}--config.eval.eval_steps=10 "
-                f"--config.eval.select={selected}"
-            )
-    return ""
+            pairs = (" and scored pairs, ", Setting("eval.dev")) if group == "diagnostics" else ()
+            select = Setting("eval.select", "agreement" if group == "agreement" else "dev")
+            problem = f"the export is worse than its start: {measure} {end[name]:.2f}, the start {start[name]:.2f}"
+            advice = "use the start, or export the best weights, which may be those of the start: set "
+            return problem, note_text(advice, Setting("eval.eval_steps", 10), ", ", select, *pairs)
+    return "", ""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from jax_sentemb.config import Config, flatten
 from jax_sentemb.data.batches import after_skips
-from jax_sentemb.errors import ModelFileError, NotFinite, Setting
+from jax_sentemb.errors import ModelFileError, NotFinite, Setting, note_text
 from jax_sentemb.evaluation.agreement import SELECTING
 from jax_sentemb.files import fingerprint
 from jax_sentemb.formats.checkpoint import Checkpoints
@@ -296,13 +296,15 @@ class Trainer:
         write_json(self.workdir / "not_finite.json", report)
         if not window or progress.rewinds == REWINDS:
             file = self.workdir / "not_finite.json"
-            advice = f"they were skipped {REWINDS} times already" if window else "or skip them with train.on_nan=rewind:1"
+            skip = (", or skip them with ", Setting("train.on_nan", "rewind:1"))
             stopped = NotFinite(
                 error.step,
-                f"{error.problem}; {file} has its rows, the last checkpoint is untouched: lower optimizer.learning_rate, "
-                f"look at the rows, {advice}",
+                f"{error.problem}; {file} has its rows, the last checkpoint is untouched: lower ",
+                Setting("optimizer.learning_rate"),
+                ", look at the rows",
+                *((f", they were skipped {REWINDS} times already",) if window else skip),
             )
-            self.log.warn(error.step, str(stopped))
+            self.log.warn(error.step, note_text(*stopped.message))
             raise stopped from None
         self.checkpoints.wait()
         restored = self.checkpoints.restore(self.state)
