@@ -1,4 +1,4 @@
-"""Exports of models on word vectors: read back, in stock sentence-transformers, and in the plain PyTorch of docs/word_models.md."""
+"""Exports of models on word vectors: read back, in stock sentence-transformers, and in the plain PyTorch of docs/methods/word_vectors.md."""
 
 import dataclasses
 import json
@@ -95,10 +95,10 @@ def test_stock_sentence_transformers_gives_the_same_vectors(name, tmp_path):
 
 def test_the_torch_class_of_the_documentation_gives_the_same_vectors(tmp_path):
     pytest.importorskip("torch")
-    page = (Path(__file__).parents[1] / "docs" / "word_models.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[1] / "docs/methods/word_vectors.md").read_text(encoding="utf-8")
     code = next(block for block in re.findall(r"```python\n(.*?)```", page, re.S) if "class MultiView" in block)
     names = {}
-    exec(compile(code, "docs/word_models.md", "exec"), names)
+    exec(compile(code, "docs/methods/word_vectors.md", "exec"), names)
     for name in ("MultiView", "MultiView generative", "MultiView both"):
         folder, embed = made(MODELS[name], tmp_path / name)
         model = names["MultiView"](folder)

@@ -239,7 +239,7 @@ def _adapt(corpus: CorpusSummary) -> Advice:
             Alternative(f"the encoder as it is, with the pooling {corpus.pooling} of its directory:", shlex.join(encode)),
             Alternative(
                 "a static table, if speed counts more than the last points"
-                + ("; with so few sentences, add other text (docs/distilling.md):" if corpus.usable < SMALL else ":"),
+                + ("; with so few sentences, add other text (docs/methods/distillation.md):" if corpus.usable < SMALL else ":"),
                 shlex.join(distill),
             ),
         ],
