@@ -38,7 +38,7 @@ layers of width 256, or word vectors of 50 or 300 dimensions, and train for minu
 be compared, differences can. Published similarity scores are means over seven sets. Ours are means
 over five: STS12, STS14, STS15, STS-B and SICK-R. AMI's weight is 0.0025 in the paper and mostly 3
 or 10 here. STS-B dev selected the step of most runs, and 69 % of its pairs are in the scored sets
-([scores](scores.md)).
+([scores](evaluation.md#reading-the-scores)).
 
 | verdict | meaning |
 |---|---|

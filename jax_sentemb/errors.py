@@ -1,4 +1,4 @@
-"""Define the errors that a user can cause, and the exit codes of the command line for them (listed in docs/errors.md)."""
+"""Define the errors that a user can cause, and the exit codes of the command line for them (listed in docs/commands.md)."""
 
 import contextlib
 import json

@@ -254,7 +254,7 @@ def test_the_site_is_built_without_a_warning(tmp_path):
     result = build_site(ROOT, tmp_path, "-c", ROOT / "docs")
     assert result.returncode == 0, result.stderr
     assert "docs/index.html" in (tmp_path / "index.html").read_text(encoding="utf-8")
-    api = (tmp_path / "docs/api.html").read_text(encoding="utf-8")
+    api = (tmp_path / "docs/python.html").read_text(encoding="utf-8")
     for name in jax_sentemb.__all__:
         assert f'id="jax_sentemb.{name}"' in api or name == "__version__"
     assert "Parameters" in api  # Google sections

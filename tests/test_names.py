@@ -95,7 +95,7 @@ OF_THE_WHOLE = {
     "test_published_files.py": "folders of this machine in what commands write",
     "test_ray.py": "Ray Data",
     "test_robustness.py": "what other processes, terminals, disks and directories do to a command",
-    "test_serving.py": "the service in docs/serving.md",
+    "test_serving.py": "the service in docs/deploying.md",
     "test_topics.py": "the code for other libraries in docs/topics.md",
     "test_soak.py": "hours of training with faults",
 }

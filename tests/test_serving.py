@@ -1,4 +1,4 @@
-"""The service of docs/serving.md gives many clients at once the results of `search`, and its benchmark counts requests."""
+"""The service of docs/deploying.md gives many clients at once the results of `search`, and its benchmark counts requests."""
 
 import asyncio
 import json
@@ -42,7 +42,7 @@ def address(tmp_path_factory):
         write_export(folder / "runs" / "micse", tiny_model(SENTENCES, 60))
         assert program(main, ENCODE.split()) == 0
         names = {}
-        exec(blocks(ROOT / "docs/serving.md", ("python",))[0][1], names)
+        exec(next(text for _, text in blocks(ROOT / "docs/deploying.md", ("python",)) if "FastAPI" in text), names)
         server = uvicorn.Server(uvicorn.Config(names["app"], port=0, log_level="warning"))
         thread = threading.Thread(target=server.run)
         thread.start()

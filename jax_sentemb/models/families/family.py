@@ -19,7 +19,7 @@ CLS_AND_SEP = {"bos_token_id": "cls", "eos_token_id": "sep"}
 class Family:
     """Encoders with the same `model_type`. The defaults are those of BERT.
 
-    docs/adding_an_architecture.md says how to add one, and which test fails if a field is forgotten.
+    docs/extending.md says how to add one, and which test fails if a field is forgotten.
     """
 
     model_type: str  # in config.json
