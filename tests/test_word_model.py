@@ -1,4 +1,4 @@
-"""Exports of models on word vectors: read back, in stock sentence-transformers, and in the plain PyTorch of docs/methods/word_vectors.md."""
+"""Exports of models on word vectors: read back, in stock sentence-transformers, and in the plain PyTorch of the documentation."""
 
 import dataclasses
 import json
