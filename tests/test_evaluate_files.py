@@ -135,6 +135,12 @@ def test_pairs_with_scores(models, tmp_path, capsys):
     assert "Pairs: 60 pairs, scores, pairs.tsv" in capsys.readouterr().out
 
 
+def test_models_are_scored_in_the_order_of_the_command_line(models, tmp_path, capsys):
+    file = pairs_file(tmp_path / "pairs.tsv", GOLD)
+    assert run("--model", *reversed(models), "--pairs", file, "--resamples", 20) == 0
+    assert "Difference to two on the same pairs" in capsys.readouterr().out
+
+
 def test_pairs_with_labels(models, tmp_path, capsys):
     metrics = pytest.importorskip("sklearn.metrics")
     labels = [int(gold > 2) for gold in GOLD]

@@ -93,7 +93,7 @@ def parser() -> Parser:
         epilog=EPILOG,
     )
     parser.add_argument("models", nargs="*", metavar="MODEL", help="the models to score, see below")
-    parser.add_argument("--model", action="append", default=[], metavar="MODEL", help="a model to score, given as an option")
+    parser.add_argument("--model", nargs="+", action="extend", default=[], metavar="MODEL", help="as MODEL; scored after these")
     parser.add_argument("--data", type=user_path, help="the SentEval folder: the one that holds downstream/ and probing/")
     parser.add_argument("--tasks", default="sts,transfer", help="tasks, groups (sts, transfer, probing, arguments, all), or help")
     parser.add_argument("--vectors", type=user_path, help="file of word vectors that adds missing words to a word model")
