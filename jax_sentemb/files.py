@@ -23,6 +23,12 @@ from jax_sentemb.system.streams import print_line
 PARTIAL = ".partial"  # suffix of the names of temporary files and folders
 
 
+def split_name(text: str) -> tuple[str, str]:
+    """Return the parts of NAME=PATH; of a path alone, "" and the path."""
+    name, equals, path = text.partition("=")
+    return (name, path) if equals and "/" not in name else ("", text)
+
+
 def user_path(path: str | Path) -> Path:
     """Return the path with ~ replaced by the home folder. A path such as ./~x, which still begins with ~, becomes absolute.
 

@@ -12,6 +12,7 @@ import pytest
 from jax_sentemb.__main__ import main
 from jax_sentemb.cli import map as command
 from jax_sentemb.cli.program import program
+from jax_sentemb.errors import ConfigError
 from jax_sentemb.reporting import corpus_map, map_page, svg
 
 HOSTILE = '<script>alert(1)</script> & "quoted" <img src=x onerror=y> \x1b[31m'
@@ -242,6 +243,9 @@ def test_one_model_has_one_panel_and_equal_names_are_told_apart(corpus):
     assert run("--model", "x", "--corpus", corpus, "--output", corpus.with_name("one.html")) == 0
     assert corpus.with_name("one.html").read_text(encoding="utf-8").count("<figure>") == 1
     assert command._model_names(["a/export", "b/export"]) == ["a/export", "b/export"]
+    assert command._model_names(["before=a/export", "b/export"]) == ["before", "export"]
+    with pytest.raises(ConfigError, match="the same name"):
+        command._model_names(["export=a", "b/export"])
     assert command._model_names(["a/x/export", "b/x/export"]) == ["a/x/export", "b/x/export"]
 
 

@@ -12,7 +12,7 @@ from jax_sentemb.cli.program import EXIT_CODES, Parser, count, start
 from jax_sentemb.data.corpus_files import corpus_name, open_text
 from jax_sentemb.data.records import Records
 from jax_sentemb.errors import ConfigError, DataError, plain
-from jax_sentemb.files import user_path, write_text
+from jax_sentemb.files import split_name, user_path, write_text
 from jax_sentemb.reporting.corpus_map import MAX_SENTENCES, make_map
 
 EPILOG = f"""\
@@ -34,7 +34,7 @@ def parser() -> Parser:
         "--model",
         required=True,
         nargs="+",
-        help="one model or two: a work directory, an export, or a sentence-transformers or BERT directory",
+        help="one model or two: a work directory, an export, or a sentence-transformers or BERT directory; NAME=PATH gives a name",
     )
     parser.add_argument("--corpus", required=True, help="your text: .txt, .jsonl, .csv, .tsv, also .gz and .xz; .parquet; globs")
     add_text_options(parser)
@@ -54,6 +54,7 @@ def main(argv: list[str]) -> int:
     """Run the command line `argv` (program name first) and return its exit code."""
     options = parser().parse_args(argv[1:])
     names = _model_names(options.model)
+    models = [split_name(model)[1] for model in options.model]
     if not 2 <= options.sentences <= MAX_SENTENCES:
         raise ConfigError(
             f"--sentences {options.sentences}: a map shows 2 to {MAX_SENTENCES} sentences; give a number in this range"
@@ -63,7 +64,7 @@ def main(argv: list[str]) -> int:
 
     from jax_sentemb.reporting.map_page import map_page
 
-    encoders = [load_encoder(argparse.Namespace(**{**vars(options), "model": model})) for model in options.model]
+    encoders = [load_encoder(argparse.Namespace(**{**vars(options), "model": model})) for model in models]
     vectors = {name: _encode(encoder, texts, options) for name, encoder in zip(names, encoders, strict=True)}
     corpus_map = make_map(texts, vectors, labels, options.seed)
     write_text(options.output, map_page(f"Map of {corpus_name(options.corpus)}", corpus_map))
@@ -82,15 +83,18 @@ def _check_output(output: Path) -> None:
 
 
 def _model_names(models: Sequence[str]) -> list[str]:
-    """Return the names of the panels: those of the directories, with their parents if they are equal."""
+    """Return the names of the panels: those given, or those of the directories, with their parents if they are equal."""
     if len(models) > 2:
         raise ConfigError(f"--model {' '.join(models)}: a map shows one model or two; leave some out")
-    paths = [user_path(model).absolute() for model in models]
+    given = [split_name(model) for model in models]
+    paths = [user_path(path).absolute() for _, path in given]
     if len(set(paths)) < len(paths):
         raise ConfigError(f"--model {models[0]} is given twice; give two different models")
-    names = [path.name for path in paths]
+    names = [name or path.name for (name, _), path in zip(given, paths, strict=True)]
     if len(set(names)) == len(names):
         return names
+    if any(name for name, _ in given):
+        raise ConfigError(f"--model {' '.join(models)}: two models have the same name; choose two different names")
     shared = _shared_end(*paths)
     return [str(Path(*path.parts[-shared - 1 :])) for path in paths]
 

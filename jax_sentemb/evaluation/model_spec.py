@@ -22,7 +22,7 @@ from jax_sentemb.errors import ConfigError
 from jax_sentemb.evaluation.postprocess import remove_first_component, whiten
 from jax_sentemb.evaluation.widths import trained_widths
 from jax_sentemb.evaluation.word_baselines import PROJECTIONS, FixedSIF, RandomProjection, TfIdf, WordAverageBaseline
-from jax_sentemb.files import sha256, user_path
+from jax_sentemb.files import sha256, split_name, user_path
 from jax_sentemb.inference.encoder import SentenceEncoder
 from jax_sentemb.inference.load import READOUTS, load, split_options
 from jax_sentemb.inference.views import NO_VIEWS, Views
@@ -73,10 +73,8 @@ class ModelSpec(NamedTuple):
 
 def parse_spec(text: str) -> ModelSpec:
     """Split the text that describes a model, see the top of this file; ConfigError for an unknown option."""
-    name, equals, spec = text.partition("=")
-    if not equals or "/" in name:
-        name, spec = "", text
-    if equals and name in (".", ".."):
+    name, spec = split_name(text)
+    if name in (".", ".."):
         raise ConfigError(f"--model {text}: {name!r} cannot be the name of a model; choose another")
     try:
         numbers = [option for option in spec.rpartition("@")[2].split("+") if option.isdecimal()]
