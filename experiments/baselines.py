@@ -71,7 +71,8 @@ def block(page: Path) -> str:
     columns = ["average"] if is_short else [name for name in rows[0] if name != "baseline"]
     lines = [f"| baseline | {' | '.join(sets.get(name, name) for name in columns)} |", "|---|" + "--:|" * len(columns)]
     lines += [f"| {row['baseline']} | {' | '.join(row[name] for name in columns)} |" for row in rows]
-    command = "[Command](../experiments/simcse_family/README.md#baselines)" if is_short else f"```\n{COMMAND}\n```"
+    root = "../" * (len(page.relative_to(ROOT).parts) - 1)
+    command = f"[Command]({root}experiments/simcse_family/README.md#baselines)" if is_short else f"```\n{COMMAND}\n```"
     return f"{BEGIN}\n{NOTE}\n\n" + "\n".join(lines) + f"\n\n{command}\n{END}"
 
 
