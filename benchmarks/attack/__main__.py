@@ -17,9 +17,11 @@ import containers  # noqa: F401
 import derived  # noqa: F401
 import disks  # noqa: F401
 import distillation  # noqa: F401
+import duplicates  # noqa: F401
 import faults  # noqa: F401
 import host  # noqa: F401
 import hostile  # noqa: F401
+import long_texts  # noqa: F401
 import many_files  # noqa: F401
 import outcomes  # noqa: F401
 import side_files  # noqa: F401

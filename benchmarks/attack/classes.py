@@ -30,4 +30,6 @@ CLASSES = {
     27: ("containers and values", "tables, sets, bytes, tensors and odd arrays and arguments in every public function"),
     28: ("bombs of every reader", "small files that unpack to large ones, files that claim more than they hold, giant values"),
     29: ("many files", "a corpus of 100,000 files of which 256 may be open"),
+    30: ("long texts in chunks", "other --chunks, kills, damaged places, texts without sentences or spaces"),
+    31: ("duplicates", "files next to the output, kills, edits, odd tables, NaN, 20,000 equal lines"),
 }

@@ -80,6 +80,18 @@ finally:
     ended.set()
     thread.join()
 """,
+    "long texts in chunks, with every mode at once": """
+encoder, modes = SentenceEncoder(folder, max_seq_length=12), ("mean", "max", "each", None)
+long = [". ".join(lines[first : first + 12]) for first in range(0, 240, 12)]
+expected = [SentenceEncoder(folder, max_seq_length=12).encode(long, chunks=mode) for mode in modes]
+def encoded(number):
+    vectors = encoder.encode(long, chunks=modes[number % 4])
+    assert (encoder.truncated > 0) == (modes[number % 4] is None), encoder.truncated
+    return vectors
+for number, result in enumerate(in_threads(encoded, range(24))):
+    for side, other in zip(result, expected[number % 4], strict=True):
+        np.testing.assert_allclose(side, other, atol=1e-5)
+""",
     "searches, pairs, clusters and groups": """
 from jax_sentemb import community_detection, kmeans, mine_pairs, search
 vectors = SentenceEncoder(folder).encode(lines)
