@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jax_sentemb.data.chunks import Chunk, Chunker, ChunkRecords, ChunkTexts
+from jax_sentemb.data.chunks import Chunk, Chunker, ChunkRecords, ChunkTexts, _without_repeated
 from jax_sentemb.data.corpus_files import open_text
 from jax_sentemb.data.sentence_ends import sentence_spans
 from jax_sentemb.data.tokenizer import Tokenizer
@@ -121,3 +121,9 @@ def test_texts_of_chunks_are_read_by_number_with_their_records(tmp_path):
         record = rows.record(number)
         assert (record.row, record.id) == (document, ["x", "y", None][document])
         assert records.texts[document][record.start : record.end] == texts[number]
+
+
+def test_a_chunk_within_its_neighbour_is_left_out():
+    spans = [(0, 6), (0, 10), (5, 10), (8, 20)]
+    chunks = [Chunk(*span, 1) for span in spans]
+    assert _without_repeated(chunks) == [chunks[1], chunks[3]]
