@@ -72,7 +72,7 @@ def tables(tree):
 
 def test_a_run_that_starts_anew_has_a_log_of_its_own(workdir):
     records = [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
-    assert [record["event"] for record in records if "event" in record] == ["start"]
+    assert [record["event"] for record in records if "event" in record] == ["start", "end"]
     assert "finished after 4 steps" in page(workdir)[0]
 
 
@@ -89,11 +89,12 @@ def test_the_curve_that_selects_is_marked_and_first(workdir, name):
     assert len(captions) == 1
     assert captions[0].startswith(f"held-out {name}. ")
     assert "dashed: the weights that were kept, step 4" in captions[0]
+    direction = "of 1, higher is better" if name == "accuracy" else "lower is better"
     card = next(card for card in next(tree.iter("dl")) if "selects" in text_of(card))
     assert [text_of(part) for part in card] == [
         f"held-out {name}",
         "0.5 → 1" if name == "accuracy" else "1 → 2",
-        "start → kept weights; selects the weights",
+        f"{direction}; start → kept weights; selects the weights",
     ]
 
 
@@ -495,6 +496,10 @@ def test_the_cards_guide_a_choice(workdir):
     _, tree = page(workdir)
     names = [text_of(card[0]) for card in next(tree.iter("dl"))]
     assert names == ["mean of 2 sets", "grammar-dev Spearman", "retrieval", "time"]
+    notes = [text_of(card[2]) for card in next(tree.iter("dl"))]
+    assert all(note.startswith(("Spearman of 100, chance 0, higher", "of 100, chance 0, higher")) for note in notes[:2])
+    chance = 100 * np.mean(1 / np.arange(1, 41))  # of 40 sentences for diagnostics
+    assert f"among 40: of 100, chance {chance:.1f}, higher is better" in notes[2]
     saved = read(workdir, "scores.json")
     means = [np.mean([saved["baselines"]["untrained"][name] for name in saved["scores"]])]
     means += [np.mean([result["spearman"]["all"] for result in saved["scores"].values()])]

@@ -32,7 +32,11 @@ CURVES = {  # any other number has its name as title
     "agreement/pairs": Curve("order of pairs kept", "Spearman x 100", "of the cosines of all pairs of held-out sentences"),
     "agreement/cosine": Curve("cosine to the teacher", "cosine x 100", "mean over held-out sentences"),
     "diagnostics/retrieval": Curve("retrieval", "100 / rank", "one half of a sentence ranks the other half among all; 100 is best"),
-    "diagnostics/alignment": Curve("alignment", "squared distance", "of the two halves of a sentence; 0 is best"),
+    "diagnostics/alignment": Curve(
+        "alignment",
+        "squared distance",
+        "of the two halves of a sentence, 0 to 4; it rises when vectors spread out, so that alone it is no damage",
+    ),
     "diagnostics/uniformity": Curve("uniformity", "log of a mean", "lower is more even, 0 is collapse"),
     "diagnostics/spread": Curve("spread", "0 to 1", "1 is isotropic, 0 is collapse"),
     "diagnostics/mean_cosine": Curve("mean cosine", "cosine", "of any two sentences; near 0 is isotropic, 1 is collapse"),
@@ -125,9 +129,11 @@ def find_curves(records: Iterable[Mapping[str, Any]]) -> dict[str, dict[int, flo
 
 
 def seconds(records: Sequence[Mapping[str, Any]]) -> float:
-    """Return the time between the first and the last event, without the time between a stop and the continuation."""
-    pairs = itertools.pairwise(record for record in records if "time" in record)
-    return sum(max(after["time"] - before["time"], 0) for before, after in pairs if after.get("event") != "start")
+    """Return the time from the begin of the run to its last event, without the time between a stop and the continuation."""
+    timed = [record for record in records if "time" in record]
+    pairs = itertools.pairwise(timed)
+    logged = sum(max(after["time"] - before["time"], 0) for before, after in pairs if after.get("event") != "start")
+    return logged + sum(record.get("milliseconds_before", 0) for record in timed) / 1000
 
 
 def selecting_curve(run: Run) -> str:

@@ -28,6 +28,7 @@ from jax_sentemb.reporting.report_data import (
 from jax_sentemb.reporting.svg import histogram, line_chart, scatter
 
 Curves = Mapping[str, Mapping[int, float]]
+HUNDRED = "of 100, chance 0, higher is better"  # of correlations x 100
 CLASSES = {"start": "b", "end": "a"}  # colours of the untrained and of the exported weights
 
 
@@ -76,7 +77,7 @@ def _cards(run: Run, curves: Curves) -> list[dict[str, str]]:
     shared = [name for name in scores if name in start]
     if len(shared) > 1:
         before, after = (statistics.mean(values) for values in ([start[n] for n in shared], [_spearman(scores[n]) for n in shared]))
-        cards.append(_card(f"mean of {len(shared)} sets", before, after, 2, "Spearman × 100, start → kept weights"))
+        cards.append(_card(f"mean of {len(shared)} sets", before, after, 2, f"Spearman {HUNDRED}; start → kept weights"))
     selected = selecting_curve(run)
     dev = [name for name in curves if name.startswith("eval/") and name.endswith("/spearman_cosine")]
     for name in dict.fromkeys((selected, *dev, "diagnostics/retrieval")):
@@ -86,12 +87,26 @@ def _cards(run: Run, curves: Curves) -> list[dict[str, str]]:
             end = course.get(run.scores.get("step", -1), later[-1])
             note = "start → kept weights" if run.scores else "start → last"
             note += "; selects the weights" if name == selected else ""
+            note = f"{_scale(name, run)}; {note}"
             cards.append(_card(describe_curve(name).title, first, end, 3, note))
     if any("time" in record for record in run.records):
         speed = [value for value in curves.get("speed/sentences_per_second", {}).values() if math.isfinite(value)]
         note = f"{number_text(statistics.median(speed), 3)} sentences/s in training" if speed else "training and evaluation"
         cards.append({"name": "time", "value": duration_text(seconds(run.records)), "note": note})
     return cards
+
+
+def _scale(name: str, run: Run) -> str:
+    """Return what the number of a card is out of, its value by chance, and which direction is better."""
+    if name == "diagnostics/retrieval":
+        count = min(run.settings.get("eval.diagnostic_sentences", 512), run.about.get("corpus", {}).get("usable", 512))
+        chance = 100 / max(count, 1) * sum(1 / rank for rank in range(1, count + 1))  # the mean of 100 / rank over all ranks
+        return f"mean 100 / rank of the other half of a sentence among {count}: of 100, chance {chance:.1f}, higher is better"
+    if name == "validation/loss":
+        return "lower is better"
+    if name == "validation/accuracy":
+        return "of 1, higher is better"
+    return HUNDRED if name.endswith(("/spearman_cosine", "/pearson_cosine")) else "of 100, higher is better"
 
 
 def _card(name: str, first: float, end: float, digits: int, note: str) -> dict[str, str]:

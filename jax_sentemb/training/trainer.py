@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import json
 import math
+import time
 from pathlib import Path
 
 from jax_sentemb.config import Config, flatten
@@ -23,7 +24,9 @@ from jax_sentemb.parallel import (
     process_share,
 )
 from jax_sentemb.public_text import without_folders
+from jax_sentemb.reporting.html_parts import duration_text
 from jax_sentemb.setting_texts import rewind_window
+from jax_sentemb.system.streams import print_line
 from jax_sentemb.training.checkpoint_selection import (
     Progress,
     better,
@@ -62,6 +65,9 @@ class Trainer:
 
     def __init__(self, config: Config, workdir: Path, brief: bool = False) -> None:
         """Print the final scores in one line if `brief` is true."""
+        self._begin = time.monotonic()
+        if is_main_process():
+            print_line("reading   corpus and model", "stderr")
         check_writers(config.train)
         self.start = read_start(config)
         config, notes = with_start(config, self.start)
@@ -105,7 +111,7 @@ class Trainer:
         continued = self._continue()
         self.log.rewind(self.step if continued else -1)  # first, so that files of this run are never next to events of another run
         self._describe()
-        self.log.event(self.step, {"event": "start"})
+        self.log.event(self.step, {"event": "start", "milliseconds_before": round(1000 * (time.monotonic() - self._begin))})
 
     @property
     def step(self) -> int:
@@ -123,6 +129,7 @@ class Trainer:
             self.log.info(f"compiling{reused}")
         evaluates_here = 0 < self.step < self.steps and self.eval_steps and self.step % self.eval_steps == 0
         if self.step == 0 or (evaluates_here and self.progress.evaluated < self.step):  # a signal interrupted the evaluation
+            self.log.info("scoring   " + ("the start" if self.step == 0 else f"step {self.step}"))
             self.state = self._evaluate(self.step, self.state)
         mesh, config = self.mesh, self.config
         shardings = fsdp_sharding(mesh, self.state)
@@ -155,9 +162,12 @@ class Trainer:
         params = averaged(params, self.setup.loaded, self.config.train.average_with_start)
         progress = self.progress
         exported = kept_encoder(self.config.method, params, progress.best_encoder, progress.selected_by)
+        self.log.info(f"scoring   the weights of step {step}, then the export and the report")
         with self.stop.interruptible():
             self.results.score(params, step, progress.start, progress.measured, exported)
             self.results.sample("end", step, params, self.steps * self.config.data.batch_size)
+        self.log.event(self.step, {"event": "end"})
+        self.log.info(f"time      {duration_text(time.monotonic() - self._begin)} since the start of this command")
 
     def print_stopped(self) -> None:
         """Print the step at which a run stopped."""
