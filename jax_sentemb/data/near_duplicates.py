@@ -67,11 +67,11 @@ def _sets(tokens: Tokens, rows: Int[np.ndarray, " rows"], rank: Int[np.ndarray, 
     sizes = np.bincount(row, minlength=len(rows))
     position = np.arange(len(row)) - (np.cumsum(sizes) - sizes)[row]
     is_rare = position <= (sizes - np.ceil(OVERLAP * sizes - ROUNDING))[row]
-    matrices = (
+    pieces, rarest = (
         sparse.csr_matrix((np.ones(len(row[mask]), np.int32), (row[mask], piece[mask])), shape=(len(rows), len(rank)))
         for mask in (..., is_rare)
     )
-    return _Sets(*matrices, sizes)
+    return _Sets(pieces, rarest, sizes)
 
 
 def _are_near(sample: _Sets, others: _Sets, first: Int[np.ndarray, " n"], second: Int[np.ndarray, " n"]) -> Bool[np.ndarray, " n"]:
