@@ -212,13 +212,8 @@ def test_the_same_on_several_devices(eight_devices, tiny):
     assert bool(split) == (devices == 8)  # 4 x 2: parameters and the optimiser's state are in two halves
     np.testing.assert_allclose(sharded, losses, rtol=1e-5)
     assert sharded[0] == pytest.approx(losses[0], rel=1e-6)
-    gradients = jax.tree.leaves(optax.tree.get(one.opt_state, "trace"))
-    largest = max(float(np.abs(gradient).max()) for gradient in gradients)
-    # Adam turns rounding of a tiny gradient into whole steps. A loss that a shift does not change has no other gradient of it.
-    whole_steps = 2 * 3 * tiny.config.optimizer.learning_rate
-    for left, right, gradient in zip(jax.tree.leaves(one.params), jax.tree.leaves(several.params), gradients, strict=True):
-        allowed = np.where(np.abs(gradient) > 1e-5 * largest, 3e-4, max(3e-4, whole_steps))
-        assert (np.abs(np.subtract(left, right)) <= allowed).all()
+    for left, right in zip(jax.tree.leaves(one.params), jax.tree.leaves(several.params), strict=True):
+        np.testing.assert_allclose(left, right, atol=3e-4)  # Adam turns rounding of tiny gradients into whole steps
 
 
 @only([path for path in METHODS if type(load(path).method).__name__ not in TRIED_IN_PARTS])

@@ -76,7 +76,7 @@ def test_a_row_names_what_transformers_has(family):
     row = FAMILIES[family]
     theirs = getattr(transformers, f"{row.class_prefix}Config")()
     assert theirs.model_type == family
-    assert getattr(transformers, f"{row.class_prefix}{row.class_suffix}").base_model_prefix == row.weight_prefix.removesuffix(".")
+    assert getattr(transformers, f"{row.class_prefix}Model").base_model_prefix == row.weight_prefix.removesuffix(".")
     assert pkgutil.resolve_name(f"jax_sentemb.models.{row.module}").__name__
     assert (type(theirs) in transformers.AutoModelForMaskedLM._model_mapping) == ("token_head" in row.heads)
     written = theirs.to_dict()

@@ -110,7 +110,7 @@ def test_a_plan_for_the_devices_here(monkeypatch, capsys, eight_devices):
     full, tokens = 2 * (4 * 32 * 32 + 2 * 32 * 64), 32 * 24
     assert 3 * full * tokens / 8 < found["flop"] < 2 * 3 * full * tokens / 8
     assert found["arguments"] > 3 * 4 * (1000 * 32 + 2 * full // 2)  # parameters and two moments, float32
-    kinds = {one["kind"]: one for one in found["collectives"]}
+    kinds = {one["operation"]: one for one in found["collectives"]}
     parameters = found["arguments"] / 3
     assert kinds["all-reduce"]["bytes"] == pytest.approx(parameters, rel=0.2)  # the gradients
     assert found["bound_sentences_per_second"] == pytest.approx(16 / max(found["bound_seconds"].values()))
@@ -190,7 +190,7 @@ def planned(target, expected=0, batch_size=2048, **settings):
 )
 def test_a_pod_compiles(target, settings):
     found = planned(target, **settings)
-    kinds = {one["kind"] for one in found["collectives"]}
+    kinds = {one["operation"] for one in found["collectives"]}
     few = target == "tpu:v5e-256" and "train.fsdp" not in settings  # eight sentences a chip are exchanged by a sum, too
     assert ({"all-reduce"} if few else {"all-reduce", "all-gather"}) <= kinds
     groups = {one["group"] for one in found["collectives"]}
@@ -214,5 +214,5 @@ def test_a_batch_too_large_is_refused_by_the_compiler():
 def test_a_gpu_program_compiles(target, kernel):
     found = planned(target, **{"train.fused_attention": kernel})
     assert found["moved"] > 0
-    gathered = sum(one["bytes"] for one in found["collectives"] if one["kind"] == "all-gather")
+    gathered = sum(one["bytes"] for one in found["collectives"] if one["operation"] == "all-gather")
     assert gathered <= 2 * 2048 * 128 * 4 * (found["chips"] > 1)  # the embeddings of two views, no states of tokens

@@ -108,7 +108,7 @@ def config_json(config: BertConfig, tokenizer: Tokenizer, heads: Sequence[str], 
         labels: Names of the outputs of a "classifier".
     """
     family = FAMILIES[config.model_type]
-    head = "ForSequenceClassification" if "classifier" in heads else "ForMaskedLM" if heads else family.class_suffix
+    head = "ForSequenceClassification" if "classifier" in heads else "ForMaskedLM" if heads else "Model"
     fields = {name: value for name, value in dataclasses.asdict(config).items() if name not in (*DERIVED, *family.fixed)}
     content = {"architectures": [family.class_prefix + head]}
     content |= {family.keys.get(name, name): value for name, value in fields.items()}

@@ -26,7 +26,6 @@ from jax_sentemb.parallel import (
 from jax_sentemb.public_text import without_folders
 from jax_sentemb.reporting.html_parts import duration_text
 from jax_sentemb.setting_texts import rewind_window
-from jax_sentemb.system.streams import print_line
 from jax_sentemb.training.checkpoint_selection import (
     Progress,
     better,
@@ -66,8 +65,6 @@ class Trainer:
     def __init__(self, config: Config, workdir: Path, brief: bool = False) -> None:
         """Print the final scores in one line if `brief` is true."""
         self._begin = time.monotonic()
-        if is_main_process():
-            print_line("reading   corpus and model", "stderr")
         check_writers(config.train)
         self.start = read_start(config)
         config, notes = with_start(config, self.start)

@@ -25,7 +25,6 @@ class Family:
     model_type: str  # in config.json
     title: str  # the name in texts
     class_prefix: str  # beginning of its class names in transformers
-    class_suffix: str = "Model"  # end of the name of the class without a head
     weight_prefix: str  # before the names of weights that were saved with a head
 
     # The encoder.
