@@ -13,7 +13,7 @@ import runpy
 import traceback
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from jax_sentemb.errors import ConfigError, Message, Setting, UserError, yaml_key
 from jax_sentemb.files import user_path
@@ -86,15 +86,6 @@ SYNONYMS = {
 }
 
 
-class Recipe(NamedTuple):
-    """A recipe of configs/."""
-
-    name: str
-    summary: str  # first sentence of its docstring
-    needs: str  # the input that a user has to give
-    path: Path
-
-
 def folder() -> Path:
     """Return the folder of the recipes: installed with the package, or at the top of a checkout."""
     installed = Path(__file__).parent / "configs"
@@ -106,11 +97,6 @@ def names() -> list[str]:
     return sorted(path.stem for path in folder().glob("*.py"))
 
 
-def recipes() -> list[Recipe]:
-    """Return all recipes, each with a one-line description and what it needs."""
-    return [_recipe(folder() / f"{name}.py") for name in names()]
-
-
 def description(name: str) -> str:
     """Return the docstring of the recipe `FILE:SIZE`, "" for a .yaml file."""
     file, _ = find(name)
@@ -119,13 +105,6 @@ def description(name: str) -> str:
 
 def _docstring(path: Path) -> str:
     return ast.get_docstring(ast.parse(path.read_bytes())) or ""
-
-
-def _recipe(path: Path) -> Recipe:
-    from jax_sentemb.recipe_needs import needs  # imported here, so that recipes can be named without loading JAX
-
-    summary = _docstring(path).partition("\n")[0].removesuffix(".")
-    return Recipe(path.stem, summary, ", ".join(needs(read_config(str(path)))) or "nothing", path)
 
 
 def find(name: str) -> tuple[Path, list[str]]:

@@ -16,7 +16,6 @@ FLOORS = (  # a folder or module imports its own folder and what stands below; r
     {"training"},
     {"reporting"},
     {"evaluation", "recipes", "paper_configs", "distillation"},
-    {"recipe_needs"},
     {"config", "inference"},
     {"formats"},
     {"methods", "retrieval"},

@@ -3,10 +3,10 @@
 from dataclasses import replace
 
 from jax_sentemb import recipes
+from jax_sentemb.cli.recipe_needs import needs
 from jax_sentemb.data.corpus import Corpus
 from jax_sentemb.data.tokenizer import Tokenizer
 from jax_sentemb.errors import DataError
-from jax_sentemb.recipe_needs import needs
 from jax_sentemb.recipes import read_config
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from jax_sentemb import recipes
+from jax_sentemb.cli.recipes import recipe_rows
 from jax_sentemb.config import flatten
 from jax_sentemb.errors import ConfigError, Setting
 from jax_sentemb.recipes import SYNONYMS, find, read_config, suggestion
@@ -23,9 +24,9 @@ def test_a_name_is_the_file_of_configs_from_anywhere(tmp_path, monkeypatch):
 
 
 def test_every_recipe_has_a_line_and_what_it_needs():
-    listed = {recipe.name: recipe.needs for recipe in recipes.recipes()}
+    listed = {name: needs for name, _, needs in recipe_rows()}
     assert listed.keys() == {path.stem for path in ROOT.glob("configs/*.py")}
-    assert all(recipe.summary for recipe in recipes.recipes())
+    assert all(summary for _, summary, _ in recipe_rows())
     expected = {
         "quickstart": "nothing",
         "simcse": "sentences, a BERT",
@@ -140,7 +141,7 @@ def test_an_installed_package_has_the_recipes(tmp_path):
     """What setup.py builds is the content of a wheel."""
     command = [sys.executable, "setup.py", "--quiet", "build", "--build-base", tmp_path / "base", "--build-lib", tmp_path / "lib"]
     subprocess.run([*command, "egg_info", "--egg-base", tmp_path], cwd=ROOT, capture_output=True, check=True)
-    code = "from jax_sentemb import recipes; print(recipes.find('simcse')[0], len(recipes.recipes()))"
+    code = "from jax_sentemb import recipes; print(recipes.find('simcse')[0], len(recipes.names()))"
     done = subprocess.run(
         [sys.executable, "-c", code],
         cwd=tmp_path,

@@ -4,7 +4,7 @@ import sys
 
 from jax_sentemb.cli.program import EXIT_CODES, Parser, start
 from jax_sentemb.errors import plain
-from jax_sentemb.recipes import find, recipes
+from jax_sentemb.recipes import description, find, folder, names, read_config
 from jax_sentemb.system.terminal import table
 
 EPILOG = f"""\
@@ -34,8 +34,20 @@ def main(argv: list[str]) -> int:
         text = find(options.name)[0].read_text(encoding="utf-8")
         print(plain(text) if sys.stdout.isatty() else text, end="")
     else:
-        print(table(("recipe", "trains", "needs"), [recipe[:3] for recipe in recipes()], text_columns=(0, 1, 2)))
+        print(table(("recipe", "trains", "needs"), recipe_rows(), text_columns=(0, 1, 2)))
     return 0
+
+
+def recipe_rows() -> list[tuple[str, str, str]]:
+    """Return the name of each recipe, the first sentence of its docstring, and what a user has to give."""
+    from jax_sentemb.cli.recipe_needs import needs  # it loads JAX
+
+    rows = []
+    for name in names():
+        file = str(folder() / f"{name}.py")
+        summary = description(file).partition("\n")[0].removesuffix(".")
+        rows.append((name, summary, ", ".join(needs(read_config(file))) or "nothing"))
+    return rows
 
 
 if __name__ == "__main__":
