@@ -17,14 +17,15 @@ from jax_sentemb.methods.masked_lm import MaskedLM
 from jax_sentemb.methods.mirror_bert import MirrorBERT
 from jax_sentemb.methods.sbert import SBERT
 from jax_sentemb.methods.simcse import SimCSE
-from jax_sentemb.models.bert import Bert, BertConfig
+from jax_sentemb.models.bert import Bert
 from jax_sentemb.parallel import make_mesh
 from jax_sentemb.training.starting_encoder import check_anchor
 from jax_sentemb.training.step import create_state, loss_and_gradients, make_step, parts_of
 from jax_sentemb.types import Batch
+from tests.tiny_models import bert_config
 
 RANDOM = np.random.default_rng(0)
-ENCODER = Bert(BertConfig(40, 8, 1, 2, 16, 20), dropout=0.1)
+ENCODER = Bert(bert_config(hidden_size=8, intermediate_size=16, max_position_embeddings=20, initializer_range=0.02), dropout=0.1)
 BATCH = Batch(RANDOM.integers(5, 40, (4, 6)).astype(np.int32), np.ones((4, 6), bool))
 WEIGHT = 3.0
 PAIRS = Batch(BATCH.tokens.reshape(2, 2, 6), BATCH.mask.reshape(2, 2, 6), np.ones(2, np.float32))

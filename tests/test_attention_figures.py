@@ -13,10 +13,11 @@ import pytest
 
 from jax_sentemb.errors import ConfigError, DataError, NumericsError
 from jax_sentemb.methods.attention_mi import AttentionMI
-from jax_sentemb.models.bert import Bert, BertConfig, Capture
+from jax_sentemb.models.bert import Bert, Capture
 from jax_sentemb.reporting import plots
 from jax_sentemb.types import Rows
 from tests.pages import ROOT
+from tests.tiny_models import bert_config
 
 sys.path.insert(0, str(ROOT / "experiments" / "attention_figures"))
 import pair_plots
@@ -25,10 +26,7 @@ from attention_pairs import attention_values, compare_attention, comparison, sli
 from conllu import Parse, read_conllu, syntax_pairs
 from pair_plots import model_names, pair_panels
 
-CONFIG = BertConfig(
-    vocab_size=50, hidden_size=16, num_hidden_layers=4, num_attention_heads=2, intermediate_size=32,
-    max_position_embeddings=20, initializer_range=0.5,
-)  # fmt: skip
+CONFIG = bert_config(vocab_size=50, num_hidden_layers=4, max_position_embeddings=20, initializer_range=0.5)
 
 
 @pytest.fixture(autouse=True)

@@ -11,16 +11,15 @@ from jax_sentemb.errors import ConfigError
 from jax_sentemb.methods.simcse import SimCSE
 from jax_sentemb.models.attention import MAX_POSITIONS, AttentionDropout, Capture, attend, counter_strides
 from jax_sentemb.models.attention_kernel import KernelPlan, _attention, check_sizes
-from jax_sentemb.models.bert import Bert, BertConfig
+from jax_sentemb.models.bert import Bert
 from jax_sentemb.models.layers import row_key
 from jax_sentemb.training.step import create_state
 from jax_sentemb.types import Rows
+from tests.tiny_models import bert_config
 
 STRIDES = counter_strides(MAX_POSITIONS)
 LENGTHS = np.array([12, 7, 3, 1, 12, 5, 9, 2])
-SMALL = BertConfig(
-    vocab_size=50, hidden_size=32, num_hidden_layers=3, num_attention_heads=2, intermediate_size=32, max_position_embeddings=16
-)
+SMALL = bert_config(vocab_size=50, hidden_size=32, num_hidden_layers=3, max_position_embeddings=16, initializer_range=0.02)
 
 
 def mesh():

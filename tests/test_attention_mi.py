@@ -7,13 +7,11 @@ import pytest
 
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.methods.attention_mi import AttentionMI
-from jax_sentemb.models.bert import Bert, BertConfig, Capture
+from jax_sentemb.models.bert import Bert, Capture
 from jax_sentemb.types import Rows
+from tests.tiny_models import bert_config
 
-CONFIG = BertConfig(
-    vocab_size=50, hidden_size=16, num_hidden_layers=4, num_attention_heads=2, intermediate_size=32,
-    max_position_embeddings=12, initializer_range=0.5,
-)  # fmt: skip
+CONFIG = bert_config(vocab_size=50, num_hidden_layers=4, initializer_range=0.5)
 LENGTHS = np.array([3, 9, 6])
 
 SEEDS = jnp.array([11, 22, 33], jnp.uint32)

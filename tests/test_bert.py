@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from jax_sentemb.methods.attention_mi import AttentionMI
-from jax_sentemb.models.bert import Bert, BertConfig, Capture
+from jax_sentemb.models.bert import Bert, Capture
 from jax_sentemb.types import Rows
+from tests.tiny_models import bert_config
 
-CONFIG = BertConfig(50, 16, 2, 2, 32, 600)
+CONFIG = bert_config(vocab_size=50, num_hidden_layers=2, max_position_embeddings=600, initializer_range=0.02)
 WIDTH = 11
 LENGTHS = np.array([11, 4, 7])
 RANDOM = np.random.default_rng(0)
@@ -73,7 +74,18 @@ def test_on_an_nvidia_gpu_it_is_the_kernel_of_cudnn_forwards_and_backwards(monke
     checks = "jax._src.cudnn.fused_attention_stablehlo.check"  # of the hardware at hand: there is none, and nothing is run
     monkeypatch.setattr(f"{checks}_cudnn_version", lambda: 91000)
     monkeypatch.setattr(f"{checks}_compute_capability", lambda least: True)
-    model = Bert(BertConfig(50, 128, 2, 2, 256, 600), jnp.bfloat16, fused_attention="cudnn")
+    model = Bert(
+        bert_config(
+            vocab_size=50,
+            hidden_size=128,
+            num_hidden_layers=2,
+            intermediate_size=256,
+            max_position_embeddings=600,
+            initializer_range=0.02,
+        ),
+        jnp.bfloat16,
+        fused_attention="cudnn",
+    )
     params = jax.eval_shape(lambda: Bert(model.config).init(jax.random.key(0), ROWS))
     loss = lambda params: model.apply(params, ROWS, SEEDS).hidden[-1].sum()  # noqa: E731
     lowered = jax.jit(jax.grad(loss)).trace(params).lower(lowering_platforms=("cuda",)).as_text()
@@ -130,7 +142,7 @@ def test_positions_look_up_what_the_map_has(without_dropout):
 
 
 def test_memory_grows_with_the_length_and_not_with_its_square():
-    config = BertConfig(50, 16, 2, 2, 32, 600)
+    config = bert_config(vocab_size=50, num_hidden_layers=2, max_position_embeddings=600, initializer_range=0.02)
 
     def temporary(width, **settings):
         model = Bert(config, dropout=0.1, **settings)

@@ -7,10 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jax_sentemb.models.bert import Bert, BertConfig
+from jax_sentemb.models.bert import Bert
 from jax_sentemb.types import Rows
+from tests.tiny_models import bert_config
 
-CONFIG = BertConfig(50, 32, 3, 2, 64, 16)
+CONFIG = bert_config(
+    vocab_size=50, hidden_size=32, num_hidden_layers=3, intermediate_size=64, max_position_embeddings=16, initializer_range=0.02
+)
 ROWS = Rows(np.arange(5 * 8, dtype=np.int32).reshape(5, 8) % 50, np.arange(8) < np.array([8, 3, 8, 5, 1])[:, None])
 SEEDS = np.arange(5, dtype=np.uint32)
 

@@ -11,20 +11,18 @@ from jax_sentemb.errors import ConfigError
 from jax_sentemb.methods.attention_mi import AttentionMI
 from jax_sentemb.methods.contrastive_tension import ContrastiveTension
 from jax_sentemb.methods.views import TwoViews
-from jax_sentemb.models.bert import Bert, BertConfig
+from jax_sentemb.models.bert import Bert
 from jax_sentemb.parallel import make_mesh, shard_batch
 from jax_sentemb.training.optimizer import make_optimizer
 from jax_sentemb.training.step import create_state, make_step
 from jax_sentemb.types import Batch, TrainState
+from tests.tiny_models import bert_config
 
 NO_STATE = TrainState({}, None, None, None, None, None)
 contrastive_tension = jax.jit(losses.contrastive_tension, static_argnums=2)
 symmetric_info_nce = jax.jit(losses.symmetric_info_nce)
 
-CONFIG = BertConfig(
-    vocab_size=40, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32,
-    max_position_embeddings=12, initializer_range=0.3,
-)  # fmt: skip
+CONFIG = bert_config()
 ENCODER = Bert(CONFIG, jnp.float32, 0.2)  # the published method trains without dropout whatever the encoder has
 BATCH, GROUP = 8, 4
 POSITIVE = [(0, 0), (4, 4)]

@@ -16,14 +16,15 @@ from jax_sentemb.formats.sentence_transformers import write_export
 from jax_sentemb.inference.load import load
 from jax_sentemb.losses import rank_distillation, similarity_distillation
 from jax_sentemb.methods.distillation import TEACHER, Distillation, Taught
-from jax_sentemb.models.bert import Bert, BertConfig
+from jax_sentemb.models.bert import Bert
 from jax_sentemb.models.dense import DENSE
 from jax_sentemb.setting_texts import chosen_layers
 from jax_sentemb.training.run import run
 from jax_sentemb.types import TrainState
+from tests.tiny_models import bert_config
 
 torch = pytest.importorskip("torch")
-ENCODER = Bert(BertConfig(20, 8, 1, 2, 16, max_position_embeddings=6))
+ENCODER = Bert(bert_config(vocab_size=20, hidden_size=8, intermediate_size=16, max_position_embeddings=6, initializer_range=0.02))
 RANDOM = np.random.default_rng(0)
 SENTENCES = synthetic.sentences(300, 0)
 

@@ -26,6 +26,7 @@ from jax_sentemb.inference.load import load
 from jax_sentemb.inference.verify import PROBES, check_outputs, verify_export
 from jax_sentemb.models.bert import Bert, BertConfig
 from jax_sentemb.models.pooling import pool
+from tests.tiny_models import bert_config
 
 FILES = [
     "1_Pooling/config.json", "README.md", "config.json", "config_sentence_transformers.json", "jax_sentemb.json",
@@ -42,11 +43,17 @@ class Model:
 
     def __init__(self, pooling: str = "cls", normalize: bool = False, family: str = "bert") -> None:
         self.tokenizer = Tokenizer.train([*PROBES, "caf\u00e9 tables and more words for the vocabulary"] * 5, 120)
-        self.config = BertConfig(
-            vocab_size=self.tokenizer.vocab_size + 3, hidden_size=16, num_hidden_layers=2, num_attention_heads=4,
-            intermediate_size=20, max_position_embeddings=40, model_type=family, pad_token_id=self.tokenizer.pad_id,
+        self.config = bert_config(
+            vocab_size=self.tokenizer.vocab_size + 3,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            intermediate_size=20,
+            max_position_embeddings=40,
+            initializer_range=0.02,
+            model_type=family,
+            pad_token_id=self.tokenizer.pad_id,
             position_offset=self.tokenizer.pad_id + 1 if family == "roberta" else 0,
-        )  # fmt: skip
+        )
         self.pooling, self.normalize = pooling, normalize
         random = np.random.default_rng(0)
         tensors = {row.torch: random.normal(0, 0.3, row.shape).astype(np.float32) for row in table(self.config)}

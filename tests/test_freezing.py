@@ -15,7 +15,7 @@ from jax_sentemb.methods.attention_mi import AttentionMI
 from jax_sentemb.methods.contrastive_tension import ContrastiveTension
 from jax_sentemb.methods.masked_lm import MaskedLM
 from jax_sentemb.methods.simcse import Momentum, SimCSE
-from jax_sentemb.models.bert import Bert, BertConfig
+from jax_sentemb.models.bert import Bert
 from jax_sentemb.models.modern_bert import ModernBert, ModernBertConfig
 from jax_sentemb.models.mpnet import MPNet
 from jax_sentemb.parallel import fsdp_sharding, make_mesh, shard_batch
@@ -23,8 +23,11 @@ from jax_sentemb.training.setup import check_last_layers
 from jax_sentemb.training.starting_encoder import averaged
 from jax_sentemb.training.step import create_state, loss_and_gradients, make_step, split_frozen
 from jax_sentemb.types import Batch
+from tests.tiny_models import bert_config
 
-CONFIG = BertConfig(60, 32, 4, 2, 64, 16)
+CONFIG = bert_config(
+    vocab_size=60, hidden_size=32, num_hidden_layers=4, intermediate_size=64, max_position_embeddings=16, initializer_range=0.02
+)
 MODERN = ModernBertConfig(
     vocab_size=60, hidden_size=32, num_hidden_layers=4, num_attention_heads=2, intermediate_size=64, max_position_embeddings=16,
     pad_token_id=0,

@@ -10,16 +10,14 @@ from jax_sentemb.formats.modules import convolution_to_torch
 from jax_sentemb.formats.weight_table import to_torch
 from jax_sentemb.losses import token_sentence_jsd
 from jax_sentemb.methods.is_bert import ISBERT
-from jax_sentemb.models.bert import Bert, BertConfig
+from jax_sentemb.models.bert import Bert
 from jax_sentemb.models.cnn import Convolution
 from jax_sentemb.types import Batch, TrainState
+from tests.tiny_models import bert_config
 
 NO_STATE = TrainState({}, None, None, None, None, None)
 
-CONFIG = BertConfig(
-    vocab_size=40, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32,
-    max_position_embeddings=12, initializer_range=0.3,
-)  # fmt: skip
+CONFIG = bert_config(num_hidden_layers=2)
 LENGTHS = (4, 1, 6)
 
 

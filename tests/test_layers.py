@@ -12,6 +12,7 @@ from jax_sentemb.models.attention import AttentionDropout, attend
 from jax_sentemb.models.layers import dropout, keep_mask, layer_norm, matmul, random_bits
 from jax_sentemb.parallel import batch_sharding, make_mesh
 from jax_sentemb.types import Rows
+from tests.tiny_models import bert_config
 
 SEEDS = jnp.arange(6, dtype=jnp.uint32) * 977 + 5
 
@@ -106,7 +107,16 @@ def test_every_place_of_every_layer_has_a_dropout_stream_of_its_own(monkeypatch)
 
     monkeypatch.setattr(bert, "dropout", record(dropout, 3))
     monkeypatch.setattr(bert_attention, "keep_mask", record(keep_mask, 2))
-    encoder = bert.Bert(bert.BertConfig(20, 8, 3, 2, 16, 6))
+    encoder = bert.Bert(
+        bert_config(
+            vocab_size=20,
+            hidden_size=8,
+            num_hidden_layers=3,
+            intermediate_size=16,
+            max_position_embeddings=6,
+            initializer_range=0.02,
+        )
+    )
     rows = Rows(jnp.ones((6, 5), jnp.int32), jnp.ones((6, 5), bool))
     params = jax.eval_shape(encoder.init, jax.random.key(0), rows)
     streams.clear()

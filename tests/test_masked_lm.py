@@ -10,16 +10,14 @@ import pytest
 
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.methods.masked_lm import MaskedLM, MaskedLosses, masked_lm_loss, select_tokens
-from jax_sentemb.models.bert import Bert, BertConfig
+from jax_sentemb.models.bert import Bert
 from jax_sentemb.models.heads import init_token_head, token_states
 from jax_sentemb.types import Rows, TrainState
+from tests.tiny_models import bert_config
 
 NO_STATE = TrainState({}, None, None, None, None, None)
 
-CONFIG = BertConfig(
-    vocab_size=50, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16,
-    max_position_embeddings=40, mask_token_id=4, initializer_range=0.3,
-)  # fmt: skip
+CONFIG = bert_config(vocab_size=50, hidden_size=8, intermediate_size=16, max_position_embeddings=40, mask_token_id=4)
 
 
 class Recorder:

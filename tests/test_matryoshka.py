@@ -23,17 +23,24 @@ from jax_sentemb.methods.mirror_bert import MirrorBERT
 from jax_sentemb.methods.neighbours import Neighbours
 from jax_sentemb.methods.simcse import Momentum, SimCSE, SimCSEViews
 from jax_sentemb.methods.views import TwoViews
-from jax_sentemb.models.bert import Bert, BertConfig
+from jax_sentemb.models.bert import Bert
 from jax_sentemb.models.dense import DENSE
 from jax_sentemb.parallel import fsdp_sharding, make_mesh, shard_batch
 from jax_sentemb.training.optimizer import make_optimizer
 from jax_sentemb.training.run import run
 from jax_sentemb.training.step import create_state, make_step
 from jax_sentemb.types import Batch, TrainState
+from tests.tiny_models import bert_config
 
 torch = pytest.importorskip("torch")
 WIDTHS = (2, 5)
-BERT = Bert(BertConfig(60, 32, 2, 2, 64, 16), jnp.float32, 0.1)
+BERT = Bert(
+    bert_config(
+        vocab_size=60, hidden_size=32, num_hidden_layers=2, intermediate_size=64, max_position_embeddings=16, initializer_range=0.02
+    ),
+    jnp.float32,
+    0.1,
+)
 
 
 def normal(seed, *shape):

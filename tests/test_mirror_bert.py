@@ -11,16 +11,14 @@ from jax_sentemb import losses
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.methods.attention_mi import AttentionMI
 from jax_sentemb.methods.mirror_bert import MirrorBERT
-from jax_sentemb.models.bert import Bert, BertConfig
+from jax_sentemb.models.bert import Bert
 from jax_sentemb.types import Batch, Rows, TrainState
+from tests.tiny_models import bert_config
 
 NO_STATE = TrainState({}, None, None, None, None, None)
 nt_xent = jax.jit(losses.nt_xent, static_argnums=2)
 
-CONFIG = BertConfig(
-    vocab_size=40, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32,
-    max_position_embeddings=12, initializer_range=0.3,
-)  # fmt: skip
+CONFIG = bert_config(num_hidden_layers=2)
 ENCODER = Bert(CONFIG, jnp.float32, 0.1)
 TOKENS = np.random.default_rng(0).integers(5, 40, (3, 6)).astype(np.int32)
 MASK = np.arange(6) < np.array([[6], [3], [5]])

@@ -10,14 +10,12 @@ import pytest
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.methods.neighbours import Neighbours
 from jax_sentemb.methods.views import TwoViews
-from jax_sentemb.models.bert import Bert, BertConfig
+from jax_sentemb.models.bert import Bert
 from jax_sentemb.types import Batch, Rows, TrainState
+from tests.tiny_models import bert_config
 
 NO_STATE = TrainState({}, None, None, None, None, None)
-CONFIG = BertConfig(
-    vocab_size=40, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32,
-    max_position_embeddings=12, initializer_range=0.3,
-)  # fmt: skip
+CONFIG = bert_config()
 RANDOM = np.random.default_rng(0)
 TOKENS, MASK = RANDOM.integers(5, 40, (3, 2, 6)).astype(np.int32), np.arange(6) < RANDOM.integers(3, 7, (3, 2, 1))
 

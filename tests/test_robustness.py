@@ -40,7 +40,7 @@ from jax_sentemb.evaluation.catalog import SETS
 from jax_sentemb.evaluation.diagnostics import FEWEST, diagnose
 from jax_sentemb.formats.sentence_transformers import SentenceModel, staged, write_export
 from jax_sentemb.methods.simcse import SimCSE
-from jax_sentemb.models.bert import Bert, BertConfig
+from jax_sentemb.models.bert import Bert
 from jax_sentemb.parallel import use_compilation_cache
 from jax_sentemb.provenance import KEY, RUN, Source, mark
 from jax_sentemb.reporting import html_report, plots
@@ -50,6 +50,7 @@ from jax_sentemb.retrieval.vector_store import EncodedSentences, Vectors, write_
 from jax_sentemb.training import run as training_run
 from jax_sentemb.training.logger import Log
 from jax_sentemb.types import Rows
+from tests.tiny_models import bert_config
 
 ROOT = Path(__file__).parents[1]
 LINES = [f"the {one} of {other}" for one in ("fox", "dog", "owl", "cat") for other in range(500)]
@@ -261,9 +262,7 @@ def test_a_platform_that_is_not_there_is_one_line(tmp_path, platform):
 def built(tmp_path_factory):
     """A small BERT as a directory for sentence-transformers."""
     folder = tmp_path_factory.mktemp("model") / "model"
-    config = BertConfig(
-        vocab_size=200, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16, max_position_embeddings=32
-    )
+    config = bert_config(vocab_size=200, intermediate_size=16, max_position_embeddings=32, initializer_range=0.02)
     tokenizer = Tokenizer.train(LINES, 200)
     config = dataclasses.replace(config, vocab_size=tokenizer.vocab_size)
     params = jax.jit(Bert(config).init)(jax.random.key(0), Rows(np.zeros((1, 4), np.int32), np.ones((1, 4), bool)))["params"]

@@ -9,11 +9,16 @@ from jax_sentemb.errors import ConfigError
 from jax_sentemb.methods.matryoshka import in_prefixes
 from jax_sentemb.methods.sct import SCT
 from jax_sentemb.methods.views import TwoViews
-from jax_sentemb.models.bert import Bert, BertConfig
+from jax_sentemb.models.bert import Bert
 from jax_sentemb.types import Batch, TrainState
+from tests.tiny_models import bert_config
 
 torch = pytest.importorskip("torch")
-ENCODER = Bert(BertConfig(20, 8, 1, 2, 16, max_position_embeddings=6), jnp.float32, 0.2)
+ENCODER = Bert(
+    bert_config(vocab_size=20, hidden_size=8, intermediate_size=16, max_position_embeddings=6, initializer_range=0.02),
+    jnp.float32,
+    0.2,
+)
 METHOD = SCT(queue_size=6, reference_temperature=0.2, temperature=0.3)
 
 

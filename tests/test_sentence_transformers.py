@@ -23,11 +23,12 @@ from jax_sentemb.inference.embedder import Embedder
 from jax_sentemb.inference.export import export
 from jax_sentemb.inference.load import load, load_cross_encoder
 from jax_sentemb.inference.verify import PROBES
-from jax_sentemb.models.bert import Bert, BertConfig
+from jax_sentemb.models.bert import Bert
 from jax_sentemb.models.cnn import Convolution
 from jax_sentemb.models.heads import init_token_head, pair_score, token_states
 from jax_sentemb.models.pooling import sentence_embedding
 from jax_sentemb.types import Rows
+from tests.tiny_models import bert_config
 
 LENGTH = 24
 PLAIN = [sentence for sentence in PROBES if "[" not in sentence]  # torch's tokenizers make a special token of the text "[SEP]"
@@ -38,10 +39,16 @@ PAIRS = list(zip(PLAIN, reversed(PLAIN), strict=True))
 def made():
     """A tokenizer, an architecture, parameters of every part, normally distributed and not small."""
     tokenizer = Tokenizer.train([*PROBES, "caf\u00e9 tables and more words for the vocabulary"] * 5, 120)
-    config = BertConfig(
-        vocab_size=tokenizer.vocab_size, hidden_size=16, num_hidden_layers=2, num_attention_heads=4, intermediate_size=20,
-        max_position_embeddings=40, pad_token_id=tokenizer.pad_id, sep_token_id=tokenizer.sep_id,
-    )  # fmt: skip
+    config = bert_config(
+        vocab_size=tokenizer.vocab_size,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=20,
+        max_position_embeddings=40,
+        initializer_range=0.02,
+        pad_token_id=tokenizer.pad_id,
+        sep_token_id=tokenizer.sep_id,
+    )
     random = np.random.default_rng(0)
     tensors = {row.torch: random.normal(0, 0.3, row.shape).astype(np.float32) for row in table(config)}
     parts = {

@@ -15,11 +15,12 @@ from jax_sentemb.methods import simcse
 from jax_sentemb.methods.attention_mi import AttentionMI
 from jax_sentemb.methods.simcse import Momentum, SimCSE, SimCSEViews
 from jax_sentemb.methods.views import TwoViews
-from jax_sentemb.models.bert import Bert, BertConfig
+from jax_sentemb.models.bert import Bert
 from jax_sentemb.models.heads import apply_head
 from jax_sentemb.types import ROW_NUMBERS, Batch, Rows, TrainState
+from tests.tiny_models import bert_config
 
-ENCODER = Bert(BertConfig(20, 8, 1, 2, 16, max_position_embeddings=6, initializer_range=0.3), jnp.float32, 0.4)
+ENCODER = Bert(bert_config(vocab_size=20, hidden_size=8, intermediate_size=16, max_position_embeddings=6), jnp.float32, 0.4)
 BATCH = Batch(np.full((3, 5), 7, np.int32), np.ones((3, 5), bool))
 SEEDS = jnp.arange(3, dtype=jnp.uint32)
 

@@ -19,13 +19,14 @@ from jax_sentemb.methods.is_bert import ISBERT
 from jax_sentemb.methods.mirror_bert import MirrorBERT
 from jax_sentemb.methods.simcse import Momentum, SimCSE
 from jax_sentemb.models.architectures import make_encoder
-from jax_sentemb.models.bert import Bert, BertConfig
+from jax_sentemb.models.bert import Bert
 from jax_sentemb.models.cnn import Convolution
 from jax_sentemb.models.word_vectors import FROZEN, WordsConfig, WordVectors
 from jax_sentemb.parallel import fsdp_sharding, make_mesh, shard_batch
 from jax_sentemb.training.optimizer import make_optimizer
 from jax_sentemb.training.step import create_state, loss_and_gradients, make_measure, make_step, split_frozen
 from jax_sentemb.types import Batch
+from tests.tiny_models import bert_config
 
 BATCH = Batch(np.ones((4, 3), np.int32), np.ones((4, 3), bool))
 MESH = make_mesh(4, jax.devices()[:1])
@@ -92,7 +93,7 @@ def test_a_measure_is_the_same_at_every_step(trained):
 # A batch in parts of different widths has the loss and the gradients of the whole batch
 
 ROWS, SHORT, WIDTH = 16, 6, 12
-BERT = Bert(BertConfig(40, 16, 1, 2, 32, max_position_embeddings=12, initializer_range=0.3), jnp.float32, 0.1)
+BERT = Bert(bert_config(), jnp.float32, 0.1)
 AMI = AttentionMI(weight=1.0, samples=20, layers=(1,), pairing="heads")
 MICSE = SimCSE(temperature=1.0, ami=AMI, momentum=Momentum(queue_size=24))
 IN_PARTS = {
@@ -200,10 +201,7 @@ def test_parts_of_held_out_sentences_measure_what_the_whole_batch_does(eight_dev
 # Whole steps against an independent computation: transformers' BertModel, the loss from its formula, torch's AdamW. Dropout is 0
 # here, so that both sides see the same network; attention mutual information has its own test against NumPy.
 
-CONFIG = BertConfig(
-    vocab_size=40, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32,
-    max_position_embeddings=12, initializer_range=0.3,
-)  # fmt: skip
+CONFIG = bert_config(num_hidden_layers=2)
 OPTIONS = settings.Optimizer(learning_rate=1e-2, warmup_steps=2, weight_decay=0.05, max_grad_norm=0.5)
 STEPS, TOTAL, SIZE, TEMPERATURE = 4, 10, 6, 0.5
 METHODS = {

@@ -11,15 +11,16 @@ from jax_sentemb.errors import ConfigError
 from jax_sentemb.formats.weight_table import to_torch
 from jax_sentemb.methods import tsdae
 from jax_sentemb.methods.tsdae import TSDAE
-from jax_sentemb.models.bert import Bert, BertConfig
+from jax_sentemb.models.bert import Bert
 from jax_sentemb.models.decoder import decode
 from jax_sentemb.models.modern_bert import ModernBert, ModernBertConfig
 from jax_sentemb.models.pooling import sentence_embedding
 from jax_sentemb.types import Batch, TrainState
+from tests.tiny_models import bert_config
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
-CONFIG = BertConfig(40, 16, 2, 2, 32, 16, initializer_range=0.3)
+CONFIG = bert_config(num_hidden_layers=2, max_position_embeddings=16)
 ENCODER = Bert(CONFIG, jnp.float32, 0.0)
 STATE = TrainState({}, None, None, None, None, jnp.int32(0))
 METHOD = TSDAE()

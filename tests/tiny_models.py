@@ -1,4 +1,4 @@
-"""A small untrained sentence encoder, for tests of what reads, writes and uses one."""
+"""Small untrained models, for tests of what trains, reads, writes and uses one."""
 
 import jax
 import numpy as np
@@ -7,6 +7,21 @@ from jax_sentemb.data.tokenizer import Tokenizer
 from jax_sentemb.formats.sentence_transformers import SentenceModel
 from jax_sentemb.models.bert import Bert, BertConfig
 from jax_sentemb.types import Rows
+
+
+def bert_config(
+    vocab_size=40,
+    hidden_size=16,
+    num_hidden_layers=1,
+    num_attention_heads=2,
+    intermediate_size=32,
+    max_position_embeddings=12,
+    initializer_range=0.3,
+    **fields,
+):
+    """A BERT that compiles in a moment. Its weights are large, so that its states differ."""
+    sizes = (vocab_size, hidden_size, num_hidden_layers, num_attention_heads, intermediate_size, max_position_embeddings)
+    return BertConfig(*sizes, initializer_range=initializer_range, **fields)
 
 
 def tiny_model(sentences, vocab_size, positions=48, layers=1, **fields):
