@@ -28,7 +28,7 @@ AS_LARGE, SMALLER, NO_SIZE, OPPOSITE, UNDECIDED = VERDICTS = (
 )  # fmt: skip
 NOT_TESTED = "not tested"
 HEAD = f"""\
-# The claims of the papers, and what came out here
+# The claims of the papers, and the results here
 
 This page lists every claim of the papers that a small encoder on a CPU can test, whatever the
 outcome.
