@@ -25,5 +25,5 @@ def sentence_spans(text: str) -> list[tuple[int, int]]:
 
 
 def split_sentences(text: str) -> list[str]:
-    """Return the sentences of a text. It is cut after . ! or ? if a capital letter or a digit follows."""
+    """Return the sentences of a text, which are separated by SENTENCE_END."""
     return [text[start:end] for start, end in sentence_spans(text)]

@@ -41,10 +41,8 @@ class ChunkEncoder(NamedTuple):
         spans = np.array([(row, chunk.start, chunk.end) for row, chunk in chunks], np.int64).reshape(-1, 3)
         return embeddings, spans.T
 
-    def pooled(
-        self, texts: Sequence[str], mode: str, progress: Progress
-    ) -> tuple[Float[np.ndarray, "texts width"], Int[np.ndarray, "3 0"]]:
-        """Return an embedding for each text, and no spans.
+    def pooled(self, texts: Sequence[str], mode: str, progress: Progress) -> Float[np.ndarray, "texts width"]:
+        """Return an embedding for each text.
 
         It is that of the text if the text is not long. Otherwise it is the mean of the embeddings of its chunks, weighted by their
         numbers of tokens, or the maximum for each number of the embeddings. It has length 1 if those of the model have.
@@ -59,7 +57,7 @@ class ChunkEncoder(NamedTuple):
             embeddings = self.embed(chunks, _scaled(progress, len({texts[row] for row in rows}), len(set(chunks))))
             pooled = pool(embeddings, parts, mode)
             vectors[rows] = unit_length(pooled) if self.normalize else pooled
-        return vectors, np.zeros((3, 0), np.int64)
+        return vectors
 
     def _blocks(self, texts: Sequence[str], rows: list[int]) -> Iterator[tuple[list[int], list[list[Chunk]]]]:
         """Yield the numbers and chunks of some of the texts, with about AT_ONCE chunks or more."""

@@ -331,14 +331,14 @@ class SentenceEncoder(ChangeableSettings):
 
     def _chunk_vectors(
         self, texts: list[str], chunks: str, chunker: Chunker, batch_size: int, progress: Callable[[int], object] | None
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Return embeddings of texts or of their chunks, and row, start and end of each chunk [3, C], empty for texts."""
+    ) -> tuple[np.ndarray, Iterable[np.ndarray]]:
+        """Return embeddings of texts, or those of their chunks with row, start and end of each chunk."""
 
         def embed(parts: list[str], progress: Callable[[int], object] | None) -> np.ndarray:
             return self._vectors([chunker.prompt + part for part in parts], batch_size, progress, chunker.max_seq_length)
 
         encode = ChunkEncoder(chunker, embed, bool(self._model.metadata.get("normalize")))
-        return encode.each(texts, progress) if chunks == "each" else encode.pooled(texts, chunks, progress)
+        return encode.each(texts, progress) if chunks == "each" else (encode.pooled(texts, chunks, progress), ())
 
     def _note_cut(self, cut: int, texts: list[str], max_seq_length: int) -> None:
         """Add to the number of sentences that this call cut, and warn of them."""

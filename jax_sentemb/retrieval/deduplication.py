@@ -182,7 +182,7 @@ class _Leaders:
     @property
     def is_dropped(self) -> Bool[np.ndarray, " rows"]:
         """Return whether each row is dropped at the threshold of the user."""
-        return (self._dropped >> self._user & 1).astype(bool)
+        return self._is_dropped(slice(None))
 
     def curve(self) -> dict[float, int]:
         """Return the number of rows that each threshold keeps."""
@@ -195,11 +195,13 @@ class _Leaders:
             best = np.asarray(best)
             check_finite(best)
             if (best >= float(self._limits[0][0])).any():
-                decide = self._decide_block if left == right else self._drop_later
-                decide(left, right, scores)
+                if left == right:
+                    self._decide_block(left, scores)
+                else:
+                    self._drop_later(left, right, scores)
             progress(done, total)
 
-    def _decide_block(self, left: int, right: int, scores: Array) -> None:
+    def _decide_block(self, left: int, scores: Array) -> None:
         """Visit the rows of a block one by one."""
         count = min(len(scores), len(self.vectors) - left)
         part = np.asarray(scores)[:count, :count]
@@ -237,7 +239,7 @@ class _Leaders:
 
     def _find_nearest(self, left: int, columns: np.ndarray, part: np.ndarray, levels: np.ndarray) -> None:
         """Compare the rows of a block that are kept at the threshold of the user with the best of earlier blocks."""
-        leaders = np.flatnonzero(~self.is_dropped_in(left, len(part)))
+        leaders = np.flatnonzero(~self._is_dropped(slice(left, left + len(part))))
         part = np.where(levels[leaders] > self._user, part[leaders], -np.inf)
         best = part.max(axis=0, initial=-np.inf)
         # float32 does not tell which of nearly equal cosines is larger
@@ -249,9 +251,9 @@ class _Leaders:
         changed = columns[second[order]]
         self.nearest[changed], self.scores[changed] = rows[order], cosines[order]
 
-    def is_dropped_in(self, start: int, count: int) -> Bool[np.ndarray, " rows"]:
-        """Return `is_dropped` of `count` rows from `start` on."""
-        return (self._dropped[start : start + count] >> self._user & 1).astype(bool)
+    def _is_dropped(self, rows: slice) -> Bool[np.ndarray, " rows"]:
+        """Return `is_dropped` of some rows."""
+        return (self._dropped[rows] >> self._user & 1).astype(bool)
 
     def _cosines(self, first: Int[np.ndarray, " n"], second: Int[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
         """Return the cosine of each pair of rows, float64."""

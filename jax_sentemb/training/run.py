@@ -57,20 +57,23 @@ def results_text(config: Config, workdir: Path) -> str:
     if config.sweep or config.variants:
         lines.append(("table", f"{workdir / 'sweep.md'}"))
     elif export := find_export(workdir):
-        written = workdir / "corpus.txt"  # of generated sentences
-        files = config.data.files if user_path(config.data.files).is_file() else str(written) if written.is_file() else "corpus.txt"
-        if in_python():
-            lines += [("export", str(export)), ("next", _next_call(config, export))]
-            return "\n".join(f"{name:<8}{text}" for name, text in lines)
-        if config.method.is_cross_encoder:
-            command = ["jax-sentemb", "evaluate", "--model", str(workdir), "--data", "path/to/SentEval/data", "--tasks", "sts"]
-        elif not config.method.trains_sentences:  # not an encoder of sentences yet
-            settings = (flag(Setting("data.files", files)), flag(Setting("encoder.weights", export)))
-            command = ["jax-sentemb", "train", "--config", "simcse", *settings]
-        else:
-            command = ["jax-sentemb", "search", "--model", str(workdir), "--corpus", files, "--query", "a sentence to look for"]
-        lines += [("export", str(export)), ("next", shlex.join(command))]
+        next_step = _next_call(config, export) if in_python() else _next_command(config, workdir, export)
+        lines += [("export", str(export)), ("next", next_step)]
     return "\n".join(f"{name:<8}{text}" for name, text in lines)
+
+
+def _next_command(config: Config, workdir: Path, export: Path) -> str:
+    """Return a command line that continues with the export."""
+    written = workdir / "corpus.txt"  # of generated sentences
+    files = config.data.files if user_path(config.data.files).is_file() else str(written) if written.is_file() else "corpus.txt"
+    if config.method.is_cross_encoder:
+        command = ["jax-sentemb", "evaluate", "--model", str(workdir), "--data", "path/to/SentEval/data", "--tasks", "sts"]
+    elif not config.method.trains_sentences:  # not an encoder of sentences yet
+        settings = (flag(Setting("data.files", files)), flag(Setting("encoder.weights", export)))
+        command = ["jax-sentemb", "train", "--config", "simcse", *settings]
+    else:
+        command = ["jax-sentemb", "search", "--model", str(workdir), "--corpus", files, "--query", "a sentence to look for"]
+    return shlex.join(command)
 
 
 def _next_call(config: Config, export: Path) -> str:
