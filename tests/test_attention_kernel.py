@@ -1,5 +1,8 @@
 """The attention kernel, interpreted, against plain attention; test_plan (nightly) compiles it for TPUs and GPUs."""
 
+import sys
+from types import SimpleNamespace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,10 +16,15 @@ from jax_sentemb.models.attention import MAX_POSITIONS, AttentionDropout, Captur
 from jax_sentemb.models.attention_kernel import KernelPlan, _attention, check_sizes
 from jax_sentemb.models.bert import Bert
 from jax_sentemb.models.layers import row_key
+from jax_sentemb.models.self_attention import kernel_problem
+from jax_sentemb.recipes import read_config
+from jax_sentemb.training import setup
 from jax_sentemb.training.step import create_state
 from jax_sentemb.types import Rows
 from tests.tiny_models import bert_config
 
+H100, V5E = AbstractDevice("NVIDIA H100", None, "gpu"), AbstractDevice("TPU v5 lite", 1, "tpu")
+TRITON_IS_DEPRECATED = pytest.mark.filterwarnings("ignore:The Pallas Triton backend is deprecated:DeprecationWarning")  # JAX 0.11
 STRIDES = counter_strides(MAX_POSITIONS)
 LENGTHS = np.array([12, 7, 3, 1, 12, 5, 9, 2])
 SMALL = bert_config(vocab_size=50, hidden_size=32, num_hidden_layers=3, max_position_embeddings=16, initializer_range=0.02)
@@ -89,12 +97,13 @@ def test_a_new_encoder_is_drawn_for_eight_devices(eight_devices):
     jax.tree.map(np.testing.assert_array_equal, kernel, plain)
 
 
+@TRITON_IS_DEPRECATED
 def test_its_program_is_lowered_for_tpus_and_gpus():
     arrays = [jax.ShapeDtypeStruct((8, 64, 256), jnp.bfloat16)] * 3
     rest = jax.ShapeDtypeStruct((8, 64), jnp.bool_), jax.ShapeDtypeStruct((8,), jnp.uint32)
     for platform, device, name in (
-        ("tpu", AbstractDevice("TPU v5 lite", 1, "tpu"), "tpu_custom_call"),
-        ("cuda", AbstractDevice("NVIDIA H100", None, "gpu"), "triton"),
+        ("tpu", V5E, "tpu_custom_call"),
+        ("cuda", H100, "triton"),
     ):
         plan = KernelPlan(64, 0.1, STRIDES, platform == "cuda", False)
 
@@ -115,3 +124,56 @@ def test_sizes_that_do_not_fit_are_refused(platform, width, size):
 @pytest.mark.parametrize(("platform", "width", "size"), [("tpu", 512, 48), ("gpu", 128, 64), ("gpu", 5, 16)])
 def test_sizes_that_fit_are_taken(platform, width, size):
     check_sizes(platform, width, size)
+
+
+@TRITON_IS_DEPRECATED
+@pytest.mark.parametrize("device", [H100, V5E], ids=["gpu", "tpu"])
+def test_this_jax_has_the_kernel(device):
+    assert kernel_problem(device) == ""
+
+
+def module_is_missing(name):
+    def break_jax(monkeypatch):
+        monkeypatch.setitem(sys.modules, name, None)
+        monkeypatch.delattr(name, raising=False)  # an earlier import
+        monkeypatch.delitem(sys.modules, "jax_sentemb.models.attention_kernel")
+
+    return break_jax
+
+
+def backend_is_missing(monkeypatch):
+    def pallas_call(*_, **__):
+        raise ValueError("Cannot lower pallas_call on platform: gpu.\nInstall another JAX.")
+
+    monkeypatch.setattr("jax.experimental.pallas.pallas_call", pallas_call)
+
+
+@pytest.mark.parametrize(
+    ("break_jax", "device", "reason"),
+    [
+        (module_is_missing("jax.experimental.pallas.triton"), H100, "jax.experimental.pallas.triton"),
+        (module_is_missing("jax.experimental.pallas"), V5E, "pallas"),
+        (backend_is_missing, H100, "(Cannot lower pallas_call on platform: gpu.)"),
+    ],
+    ids=["triton", "pallas", "backend"],
+)
+def test_a_run_on_a_jax_without_the_kernel_computes_plain_attention_and_warns_once(break_jax, device, reason, monkeypatch, capsys):
+    config, encoders = read_config("simcse"), {}
+    break_jax(monkeypatch)
+    setup._pallas_or_plain.cache_clear()
+    target = SimpleNamespace(
+        devices=np.array([SimpleNamespace(platform=device.platform)], object),
+        abstract_mesh=AbstractMesh((), (), abstract_device=device),
+    )
+    for kernel in ("pallas", "pallas", ""):
+        config.train.fused_attention = kernel
+        encoders[kernel] = setup.run_encoder(config, SMALL, target)
+    setup._pallas_or_plain.cache_clear()
+    assert encoders["pallas"] == encoders[""]
+    assert (
+        encoders["pallas"].attention_memory().dropout(None, 0.1, 0, 16).rate == 0.1
+    )  # plain attention drops weights, "xla" does not
+    (warning,) = capsys.readouterr().err.splitlines()
+    assert warning.startswith(f"warning: train.fused_attention=pallas: JAX {jax.__version__} cannot lower the kernel for")
+    assert reason in warning
+    assert "computing plain attention" in warning

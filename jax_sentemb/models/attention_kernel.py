@@ -1,6 +1,9 @@
 """Compute the attention of a layer in one kernel (Pallas) for TPUs and NVIDIA GPUs; maps of queries and keys stay on the chip.
 
 The kernel holds the whole map of a head, which suits sentences; long texts need `attend_in_blocks`.
+
+NVIDIA GPUs use Pallas's Triton backend, which JAX 0.11 deprecates. Mosaic GPU cannot lower this kernel (tried with JAX 0.10.2):
+"Unimplemented primitive in Pallas Mosaic GPU lowering: dot_general".
 """
 
 import functools
@@ -12,8 +15,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.experimental import pallas as pl
-from jax.experimental.pallas import triton
-from jax.sharding import Mesh, PartitionSpec
+from jax.sharding import AbstractDevice, AbstractMesh, Mesh, PartitionSpec
 from jaxtyping import Bool, Float, Int, UInt
 
 from jax_sentemb.errors import ConfigError, Setting
@@ -90,6 +92,17 @@ def kernel_platform(mesh: Mesh) -> str:
     return "gpu" if platform == "cuda" else platform
 
 
+def lower_smallest(device: AbstractDevice) -> None:
+    """Lower the kernel for one short row; an exception shows that this JAX has no backend for `device`."""
+    gpu = device.platform in ("gpu", "cuda")
+    plan = KernelPlan(SHORTEST, 0.0, (1, 1, 1), gpu, False)
+    states = [jax.ShapeDtypeStruct((1, SHORTEST, SHORTEST), jnp.float32)] * 3
+    real, keys = jax.ShapeDtypeStruct((1, SHORTEST), jnp.bool_), jax.ShapeDtypeStruct((1,), jnp.uint32)
+    with jax.sharding.use_abstract_mesh(AbstractMesh((), (), abstract_device=device)):
+        traced = jax.jit(functools.partial(_attention, plan)).trace(*states, real, keys)
+        traced.lower(lowering_platforms=("cuda" if gpu else device.platform,))
+
+
 def check_sizes(platform: str, width: int, head_size: int) -> None:
     """Raise ConfigError for rows or heads that the kernel cannot take."""
     if width > LONGEST.get(platform, width):
@@ -137,6 +150,8 @@ def _call(
     padded, block_rows, lanes = width, 1, plan.head_size
     options: dict[str, Any] = {}
     if plan.gpu:
+        import jax.experimental.pallas.triton as triton  # deprecated: a future JAX may lack it, see `kernel_problem`
+
         padded = max(SHORTEST, pl.next_power_of_2(width))
         states = [jnp.pad(array, ((0, 0), (0, padded - width), (0, 0))) for array in states]
         real = jnp.pad(real, ((0, 0), (0, padded - width)))

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from jax.sharding import Mesh
+from jax.sharding import AbstractDevice, Mesh
 from jaxtyping import Bool, Float, Int, UInt
 
 from jax_sentemb.errors import ConfigError, Setting
@@ -29,6 +29,17 @@ class AttentionMemory(NamedTuple):
     ) -> AttentionDropout:
         """Return the dropout of attention weights at `rate`; off for a kernel that does not drop them."""
         return AttentionDropout(seeds, 0.0 if self.fused in WITHOUT_DROPOUT else rate, stream, positions)
+
+
+def kernel_problem(device: AbstractDevice) -> str:
+    """Return why this JAX cannot lower the kernel "pallas" for a TPU or GPU; "" if it can."""
+    try:
+        from jax_sentemb.models.attention_kernel import lower_smallest
+
+        lower_smallest(device)
+    except (ImportError, AttributeError, NotImplementedError, RuntimeError, ValueError) as error:
+        return next(iter(str(error).splitlines()), type(error).__name__)
+    return ""
 
 
 def self_attention(

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh
+from jax.sharding import AbstractDevice, Mesh
 
 from jax_sentemb import files
 from jax_sentemb.config import Config, Data, Evaluation, Train, Words
@@ -30,6 +30,7 @@ from jax_sentemb.models.architectures import make_encoder
 from jax_sentemb.models.bert import BertConfig, first_trained_layer
 from jax_sentemb.models.dense import DENSE
 from jax_sentemb.models.encoder import TokenEncoder
+from jax_sentemb.models.self_attention import kernel_problem
 from jax_sentemb.models.word_vectors import WordsConfig
 from jax_sentemb.parallel import gather, gather_texts, is_main_process
 from jax_sentemb.training.agreement import HeldOut, held_out_sentences
@@ -169,12 +170,29 @@ def run_encoder(config: Config, encoder_config: BertConfig | WordsConfig, mesh: 
     """Return the encoder as a run trains it on the devices of `mesh`, with its precision, dropout and use of memory."""
     options, platform = config.train, mesh.devices.flat[0].platform
     check_last_layers(config, encoder_config)
-    names = "attention_block", "remat", "fused_attention", "last_layers"
+    names = "attention_block", "remat", "last_layers"
     memory: dict[str, Any] = {name: getattr(options, name) for name in names}
-    memory["mesh"] = mesh if options.fused_attention == "pallas" else None
+    kernel = options.fused_attention
+    if kernel == "pallas":
+        kernel = _pallas_or_plain(mesh.abstract_mesh.abstract_device)
+    memory |= {"fused_attention": kernel, "mesh": mesh if kernel == "pallas" else None}
     memory["scan"] = platform != "cpu"  # a CPU gains nothing by it
     memory["activations"] = jnp.dtype(options.activations or ("float32" if platform == "cpu" else options.precision))
     return make_encoder(encoder_config, jnp.dtype(options.precision), getattr(config.encoder, "dropout", 0.0), **memory)
+
+
+@functools.cache  # one warning, however many encoders a plan makes
+def _pallas_or_plain(device: AbstractDevice) -> str:
+    """Return "pallas", or "" after a warning if this JAX cannot lower that kernel; both drop the same attention weights."""
+    problem = kernel_problem(device)
+    if not problem:
+        return "pallas"
+    if is_main_process():
+        files.print_warning(
+            f"train.fused_attention=pallas: JAX {jax.__version__} cannot lower the kernel for {device.device_kind} ({problem}); "
+            "computing plain attention, which gives the same results up to rounding and needs more memory"
+        )
+    return ""
 
 
 def check_last_layers(config: Config, encoder_config: BertConfig | WordsConfig) -> None:
