@@ -167,6 +167,11 @@ def note_text(*message: str | Setting) -> str:
     return "".join(part if isinstance(part, str) else _SPELLING.get()(part) for part in message)
 
 
+def stored_text(*message: str | Setting) -> str:
+    """Return the text of a note for a file, which is read from the shell, from Python and in a browser: its settings are dotted."""
+    return "".join(part if isinstance(part, str) else dotted(part) for part in message)
+
+
 def in_python() -> bool:
     """Return whether the user of this block called a function of Python rather than a command (`spelled`)."""
     return _SPELLING.get() is keyword

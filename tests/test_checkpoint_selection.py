@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from jax_sentemb.config import Config, Data, Evaluation, check, sized
-from jax_sentemb.errors import PREEMPTED, ConfigError, ModelFileError
+from jax_sentemb.errors import PREEMPTED, ConfigError, ModelFileError, note_text, stored_text
 from jax_sentemb.formats.run_dir import read_checkpoint
 from jax_sentemb.inference.load import load
 from jax_sentemb.methods.contrastive_tension import ContrastiveTension
@@ -130,17 +130,14 @@ def test_the_better_has_the_highest_score_and_at_a_tie_comes_first():
 
 def test_what_is_said_of_the_kept_encoder():
     two = {"encoder": {"kernel": np.ones(1)}, "first": {"kernel": np.ones(1)}}
-    assert kept_encoder(SimCSE(), {"encoder": two["encoder"]}, "", DEV) == {}
-    assert kept_encoder(ContrastiveTension(), two, "first", DEV) == {
-        "kept_encoder": "first", "kept_because": f"the higher {DEV} of second and first",
-    }  # fmt: skip
-    assert kept_encoder(ContrastiveTension(), two, "", "")["kept_encoder"] == "second"
+    assert kept_encoder(SimCSE(), {"encoder": two["encoder"]}, "", DEV) == ("", ())
+    assert kept_encoder(ContrastiveTension(), two, "first", DEV) == ("first", (f"the higher {DEV} of second and first",))
+    assert kept_encoder(ContrastiveTension(), two, "", "")[0] == "second"
     for kept, selected in (("", ""), ("second", "validation")):
-        assert "no score distinguishes the encoders" in kept_encoder(ContrastiveTension(), two, kept, selected)["kept_because"]
-    assert (
-        kept_encoder(ContrastiveTension(keep="second"), two, "second", DEV)["kept_because"]
-        == "it is the value of --config.method.keep"
-    )
+        _, reason = kept_encoder(ContrastiveTension(), two, kept, selected)
+        assert stored_text(*reason) == "no score distinguishes the encoders (set eval.dev, or without labels eval.select=retrieval)"
+    _, reason = kept_encoder(ContrastiveTension(keep="second"), two, "second", DEV)
+    assert note_text(*reason) == "it is the value of --config.method.keep"
 
 
 def two_encoders(**settings):
@@ -222,7 +219,10 @@ def test_without_a_score_the_second_encoder_is_exported_and_the_run_says_why(tmp
     assert run(config, tmp_path) == 0
     scores = json.loads((tmp_path / "scores.json").read_text())
     assert scores["kept_encoder"] == "second"
-    assert "the second encoder is exported: no score distinguishes the encoders" in capsys.readouterr().err
+    reason = "no score distinguishes the encoders (set {}, or without labels {}=retrieval)"
+    assert scores["kept_because"] == reason.format("eval.dev", "eval.select")
+    shown = reason.format("--config.eval.dev", "--config.eval.select")
+    assert f"the second encoder is exported: {shown}\n" in capsys.readouterr().err
     logged = (tmp_path / "metrics.jsonl").read_text()
     assert "first encoder" not in logged  # nothing is measured that decides nothing
     with pytest.raises(ConfigError, match=r"method\.keep=best is not one of better, second"):

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import jax_sentemb
-from jax_sentemb.errors import ConfigError, NotFinite, Setting, UserError, flag, in_python, keyword, note_text, spelled
+from jax_sentemb.errors import ConfigError, NotFinite, Setting, UserError, flag, in_python, keyword, note_text, spelled, stored_text
 
 ARGUMENTS = {NotFinite: (3, "the loss is NaN")}  # of those that are not made of one message
 
@@ -73,6 +73,7 @@ def test_notes_spell_settings_as_their_user_gives_them():
     with spelled(keyword):
         assert in_python()
         assert note_text(*note) == "set eval__eval_steps=10 or model"
+        assert stored_text(*note) == "set eval.eval_steps=10 or encoder.weights"
         with spelled(flag):
             assert not in_python()
     assert not in_python()

@@ -238,7 +238,7 @@ def test_warnings_come_first_and_once(workdir):
     assert "failed at step 5 of 4" in text
     warnings = [text_of(item) for item in next(ElementTree.fromstring(text).iter("ul"))]
     assert warnings.count("it <collapses>") == 1
-    assert any("123 of 1,000 sentences of the corpus (12.3%)" in line for line in warnings)
+    assert "123 of 1,000 sentences of the corpus (12.3%) are cut at data.max_seq_length=24" in warnings
     assert any("50.0%" in line for line in warnings)
 
 
@@ -500,6 +500,7 @@ def test_the_cards_guide_a_choice(workdir):
     assert all(note.startswith(("Spearman of 100, chance 0, higher", "of 100, chance 0, higher")) for note in notes[:2])
     chance = 100 * np.mean(1 / np.arange(1, 41))  # of 40 sentences for diagnostics
     assert f"among 40: of 100, chance {chance:.1f}, higher is better" in notes[2]
+    assert notes[3].startswith("from reading the corpus to the export, with compilation and scoring")
     saved = read(workdir, "scores.json")
     means = [np.mean([saved["baselines"]["untrained"][name] for name in saved["scores"]])]
     means += [np.mean([result["spearman"]["all"] for result in saved["scores"].values()])]

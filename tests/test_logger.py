@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from jax_sentemb.config import Train
-from jax_sentemb.errors import ConfigError
+from jax_sentemb.errors import ConfigError, Setting, flag, keyword, spelled
 from jax_sentemb.training import logger as module
 from jax_sentemb.training.logger import Log, check_writers
 
@@ -125,6 +125,14 @@ def test_a_warning_is_said_and_kept(tmp_path, capsys):
     assert capsys.readouterr().err == "warning: the embeddings collapse\n"
     event = json.loads((tmp_path / "metrics.jsonl").read_text())
     assert (event["step"], event["warning"]) == (3, "the embeddings collapse")
+
+
+@pytest.mark.parametrize(("spell", "shown"), [(flag, "--config.eval.eval_steps=10"), (keyword, "eval__eval_steps=10")])
+def test_a_logged_warning_has_settings_of_neither_the_shell_nor_python(tmp_path, capsys, spell, shown):
+    with spelled(spell):
+        Log(tmp_path).warn(3, "set ", Setting("eval.eval_steps", 10))
+    assert capsys.readouterr().err == f"warning: set {shown}\n"
+    assert json.loads((tmp_path / "metrics.jsonl").read_text())["warning"] == "set eval.eval_steps=10"
 
 
 class FakeRun:

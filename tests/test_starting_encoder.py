@@ -89,9 +89,9 @@ def test_the_average_with_the_start_is_of_the_encoder_only():
 def test_worse_is_said_by_pairs_first_and_small_falls_are_not():
     pairs, halves = "eval/dev/spearman_cosine", "diagnostics/retrieval"
     assert "dev 71.00, the start 77.00" in worse_than_start({pairs: 77.0, halves: 50.0}, {pairs: 71.0, halves: 60.0})[0]
-    assert worse_than_start({pairs: 77.0, halves: 50.0}, {pairs: 76.95, halves: 10.0}) == ("", "")
+    assert worse_than_start({pairs: 77.0, halves: 50.0}, {pairs: 76.95, halves: 10.0}) == ("", ())
     assert "split-half retrieval 10.00" in worse_than_start({halves: 50.0}, {halves: 10.0, pairs: 99.0})[0]
-    assert worse_than_start({}, {halves: 10.0}) == ("", "")
+    assert worse_than_start({}, {halves: 10.0}) == ("", ())
 
 
 def test_check_advises_a_short_training_of_a_sentence_encoder_or_none(encoder, capsys):

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from jax_sentemb.errors import Setting, note_text
+from jax_sentemb.errors import Setting, stored_text
 from jax_sentemb.formats.model_card import describe_teacher, describe_widths
 from jax_sentemb.public_text import without_folders
 from jax_sentemb.reporting.html_parts import Figure, duration_text, fact_text, number_text, score_text
@@ -91,7 +91,9 @@ def _cards(run: Run, curves: Curves) -> list[dict[str, str]]:
             cards.append(_card(describe_curve(name).title, first, end, 3, note))
     if any("time" in record for record in run.records):
         speed = [value for value in curves.get("speed/sentences_per_second", {}).values() if math.isfinite(value)]
-        note = f"{number_text(statistics.median(speed), 3)} sentences/s in training" if speed else "training and evaluation"
+        end = "export" if run.scores else "last event"
+        note = f"from reading the corpus to the {end}, with compilation and scoring"
+        note += f"; {number_text(statistics.median(speed), 3)} sentences/s in training" if speed else ""
         cards.append({"name": "time", "value": duration_text(seconds(run.records)), "note": note})
     return cards
 
@@ -124,7 +126,7 @@ def _warnings(run: Run) -> list[str]:
     sentences = corpus.get("sentences") or corpus.get("usable") or 1
     if corpus.get("truncated", 0) / sentences >= 0.01:
         share = f"{corpus['truncated']:,} of {sentences:,} sentences of the corpus ({corpus['truncated'] / sentences:.1%})"
-        warnings.append(note_text(f"{share} are cut at ", Setting("data.max_seq_length", corpus.get("max_seq_length"))))
+        warnings.append(stored_text(f"{share} are cut at ", Setting("data.max_seq_length", corpus.get("max_seq_length"))))
     if corpus.get("unknown_token_rate", 0) >= 0.01:
         warnings.append(f"{corpus['unknown_token_rate']:.1%} of the corpus are tokens that the vocabulary does not have")
     if run.scores.get("missing_tasks"):

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from jax_sentemb.config import Evaluation
-from jax_sentemb.errors import ConfigError, Setting, note_text
+from jax_sentemb.errors import ConfigError, Message, Setting
 from jax_sentemb.methods.base import Method
 from jax_sentemb.provenance import CHECKPOINT, KEY, check, mark
 from jax_sentemb.types import Params
@@ -138,22 +138,22 @@ def better(scores: Mapping[str, float | None]) -> str:
     return max(scores, key=lambda name: -math.inf if (value := scores[name]) is None else value)
 
 
-def kept_encoder(method: Method, params: Params, kept: str, selected: str) -> dict[str, str]:
-    """Return {"kept_encoder", "kept_because"} for scores.json and model.json; {} for a method with one encoder.
+def kept_encoder(method: Method, params: Params, kept: str, selected: str) -> tuple[str, Message]:
+    """Return the name of the encoder that is exported, and the reason; "" and () for a method with one encoder.
 
     `kept` is the encoder of the best checkpoint, "" if the last weights are exported.
     """
     names = list(method.encoders(params))
     if names == [""]:
-        return {}
+        return "", ()
     if len(names) == 1:
-        reason = note_text("it is the value of ", Setting("method.keep"))
+        reason: Message = ("it is the value of ", Setting("method.keep"))
     elif kept and selected != "validation":
-        reason = f"the higher {selected} of {' and '.join(names)}"
+        reason = (f"the higher {selected} of {' and '.join(names)}",)
     else:
         settings = (Setting("eval.dev"), ", or without labels ", Setting("eval.select", "retrieval"))
-        reason = note_text("no score distinguishes the encoders (set ", *settings, ")")
-    return {"kept_encoder": kept or names[0], "kept_because": reason}
+        reason = ("no score distinguishes the encoders (set ", *settings, ")")
+    return kept or names[0], reason
 
 
 def should_stop_early(patience: int, eval_steps: int, evaluated: int, best_step: int) -> bool:

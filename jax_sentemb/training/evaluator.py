@@ -180,7 +180,7 @@ class Scorer:
                 f"effective rank {diagnostics['effective_rank']:.1f}): raise "
             )
             message = (problem, Setting("encoder.dropout"), " or lower ", Setting("optimizer.learning_rate"))
-            self.log.warn(step, note_text(*message))
+            self.log.warn(step, *message)
             if self.strict:
                 raise NumericsError(*message)
         return values

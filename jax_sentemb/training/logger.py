@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from jax_sentemb.config import Train
-from jax_sentemb.errors import ConfigError, ResourceError, Setting
+from jax_sentemb.errors import ConfigError, ResourceError, Setting, note_text, stored_text
 from jax_sentemb.files import is_full, open_in_place, path_in_errors, replacing, write_all, write_text
 from jax_sentemb.public_text import without_folders
 from jax_sentemb.system.streams import print_line
@@ -88,10 +88,10 @@ class Log:
         self.event(step, values)
         self.info(f"step {step}: " + ", ".join(f"{name.replace('/', ' ', 1)} {value:.{digits}f}" for name, value in values.items()))
 
-    def warn(self, step: int, text: str) -> None:
-        """Print a warning, and log it for the report."""
-        self.event(step, {"warning": text})
-        self.info(f"warning: {text}")
+    def warn(self, step: int, *message: str | Setting) -> None:
+        """Print a warning with its settings spelled for its user, and log it with dotted settings for the report."""
+        self.event(step, {"warning": stored_text(*message)})
+        self.info(f"warning: {note_text(*message)}")
 
     def info(self, text: str) -> None:
         """Print a line above the progress bar."""

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 
 from jax_sentemb.config import Config, Words
-from jax_sentemb.errors import ConfigError, Setting, note_text
+from jax_sentemb.errors import ConfigError, Message, Setting, note_text, stored_text
 from jax_sentemb.evaluation.agreement import AGREEMENT
 from jax_sentemb.evaluation.catalog import SEVEN, heading
 from jax_sentemb.evaluation.widths import width_scores
@@ -51,7 +51,9 @@ class Results:
         self._scorer, self._log, self._workdir = scorer, log, workdir
         self._mark = {KEY: metadata[KEY]}
 
-    def score(self, params: Params, step: int, start: dict[str, float], measured: dict[str, float], kept: dict[str, str]) -> None:
+    def score(
+        self, params: Params, step: int, start: dict[str, float], measured: dict[str, float], kept: tuple[str, Message]
+    ) -> None:
         """Print the final scores and write them to scores.json, then write the verified export.
 
         Args:
@@ -68,7 +70,9 @@ class Results:
         if setup.tasks and (cut := scorer.truncated):
             longest = self._config.eval.max_seq_length
             text = f"{cut:,} distinct evaluation sentences were cut at "
-            self._log.warn(step, note_text(text, Setting("eval.max_seq_length", longest)))
+            self._log.warn(step, text, Setting("eval.max_seq_length", longest))
+        encoder, reason = kept
+        kept_facts = {"kept_encoder": encoder, "kept_because": stored_text(*reason)} if encoder else {}
         baselines = {"untrained": start}
         if self._config.eval.data == "grammar":
             baselines |= word_overlap_scores(setup.tasks, [setup.sentences[row] for row in range(len(setup.sentences))])
@@ -77,9 +81,9 @@ class Results:
             "scores": scores,
             "baselines": baselines,
             "missing_tasks": setup.missing_tasks,
-        } | kept
-        if kept:
-            self._log.info(f"the {kept['kept_encoder']} encoder is exported: {kept['kept_because']}")
+        } | kept_facts
+        if encoder:
+            self._log.info(note_text(f"the {encoder} encoder is exported: ", *reason))
         results["diagnostics"] = diagnostics
         end = {f"eval/{name}/spearman_cosine": result["spearman"]["all"] for name, result in scores.items()}
         if dev_scores := scorer.on_dev_task(params):
@@ -96,10 +100,10 @@ class Results:
             results["widths"] = width_scores(embed, setup.tasks, scorer.sample, widths)
             self._log.info(f"widths    {describe_widths(results['widths'])}")
         loaded = getattr(self._config.encoder, "weights", "")
-        results["verdict"], advice = worse_than_start(measured, end) if loaded else ("", "")
+        results["verdict"], advice = worse_than_start(measured, end) if loaded else ("", ())
         if loaded and not step and self._config.train.max_steps and self._config.eval.select != "last":
             measure = self._config.eval.select or "the score that selects them"
-            results["verdict"], advice = f"the export has the weights of the start: no later ones were better by {measure}", ""
+            results["verdict"], advice = f"the export has the weights of the start: no later ones were better by {measure}", ()
         self._log.summary({name: result["spearman"]["all"] for name, result in scores.items()})
         self._log.finish_progress()
         if self._log.is_brief:
@@ -114,9 +118,9 @@ class Results:
             write_json(self._workdir / "scores.json", results | self._mark)
             facts = {"scores": scores, "scores_of_step": step, "verdict": results["verdict"]}
             facts |= {name: results.get(name, {}) for name in ("teacher", "widths")}
-            self._export(params, step, {**kept, **facts})
+            self._export(params, step, kept_facts | facts)
         if results["verdict"]:
-            self._log.warn(step, results["verdict"] + (f"; {advice}" if advice else ""))
+            self._log.warn(step, results["verdict"], *advice)
         elif loaded and not compared(measured, end):
             problem = "cannot tell whether the export is better than the start: give labelled pairs with "
             self._log.info(note_text(problem, Setting("eval.dev", "pairs.tsv")))

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import jax
 
 from jax_sentemb.config import Config, Encoder, Evaluation
-from jax_sentemb.errors import ConfigError, Setting, note_text
+from jax_sentemb.errors import ConfigError, Message, Setting, note_text
 from jax_sentemb.evaluation.agreement import SELECTING
 from jax_sentemb.formats.encode_settings import EncodeSettings, read_encode_settings
 from jax_sentemb.formats.huggingface import read_max_seq_length, resolve
@@ -145,8 +145,8 @@ def compared(start: Mapping[str, float], end: Mapping[str, float]) -> bool:
     return any(name in end and (_is_on_dev(name) or name == SELECTING) for name in start)
 
 
-def worse_than_start(start: Mapping[str, float], end: Mapping[str, float]) -> tuple[str, str]:
-    """Return the warning about an export that is worse than its start, and what to do; "" and "" if it is not worse.
+def worse_than_start(start: Mapping[str, float], end: Mapping[str, float]) -> tuple[str, Message]:
+    """Return the warning about an export that is worse than its start, and what to do; "" and () if it is not worse.
 
     Both arguments are values by their names in metrics.jsonl. They are compared by labelled pairs if both were scored on them,
     otherwise by the agreement with a teacher, otherwise by split-half retrieval.
@@ -160,6 +160,6 @@ def worse_than_start(start: Mapping[str, float], end: Mapping[str, float]) -> tu
             pairs = (" and scored pairs, ", Setting("eval.dev")) if group == "diagnostics" else ()
             select = Setting("eval.select", "agreement" if group == "agreement" else "dev")
             problem = f"the export is worse than its start: {measure} {end[name]:.2f}, the start {start[name]:.2f}"
-            advice = "use the start, or export the best weights, which may be those of the start: set "
-            return problem, note_text(advice, Setting("eval.eval_steps", 10), ", ", select, *pairs)
-    return "", ""
+            advice = "; use the start, or export the best weights, which may be those of the start: set "
+            return problem, (advice, Setting("eval.eval_steps", 10), ", ", select, *pairs)
+    return "", ()

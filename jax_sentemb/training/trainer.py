@@ -9,7 +9,7 @@ from pathlib import Path
 
 from jax_sentemb.config import Config, flatten
 from jax_sentemb.data.batches import after_skips
-from jax_sentemb.errors import ModelFileError, NotFinite, Setting, note_text
+from jax_sentemb.errors import ModelFileError, NotFinite, Setting
 from jax_sentemb.evaluation.agreement import SELECTING
 from jax_sentemb.files import fingerprint
 from jax_sentemb.formats.checkpoint import Checkpoints
@@ -164,7 +164,7 @@ class Trainer:
             self.results.score(params, step, progress.start, progress.measured, exported)
             self.results.sample("end", step, params, self.steps * self.config.data.batch_size)
         self.log.event(self.step, {"event": "end"})
-        self.log.info(f"time      {duration_text(time.monotonic() - self._begin)} since the start of this command")
+        self.log.info(f"time      {duration_text(time.monotonic() - self._begin)} from reading the corpus to the export")
 
     def print_stopped(self) -> None:
         """Print the step at which a run stopped."""
@@ -311,7 +311,7 @@ class Trainer:
                 ", look at the rows",
                 *((f", they were skipped {REWINDS} times already",) if window else skip),
             )
-            self.log.warn(error.step, note_text(*stopped.message))
+            self.log.warn(error.step, *stopped.message)
             raise stopped from None
         self.checkpoints.wait()
         restored = self.checkpoints.restore(self.state)
