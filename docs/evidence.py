@@ -30,8 +30,8 @@ NOT_TESTED = "not tested"
 HEAD = f"""\
 # The claims of the papers, and the results here
 
-This page lists every claim of the papers that a small encoder on a CPU can test, whatever the
-outcome.
+This page shows how to tell which claims of the papers hold for a small encoder on a CPU. It lists
+every claim that can be tested so, whatever the outcome.
 
 The published models are mostly BERT-base, trained on up to a million sentences. Ours have four
 layers of width 256, or word vectors of 50 or 300 dimensions, and train for minutes. Levels cannot

@@ -14,9 +14,10 @@ PAGE = ROOT / "docs/settings.md"
 INTRODUCTION = """\
 # Settings
 
-This page lists every setting with its default, meaning and limits. On the command line a setting is
-written `--config.data.batch_size=128`. A recipe in `configs/` overrides some defaults;
-`--config RECIPE --help` prints its values. `python docs/settings.py` writes this page from the code.
+This page shows how to change every setting, with its default, meaning and limits. On the command
+line write `--config.data.batch_size=128`, in Python `data__batch_size=128`. A recipe in `configs/`
+overrides some defaults, and `--config RECIPE --help` prints its values. `python docs/settings.py`
+writes this page from the code.
 """
 SECTIONS = [
     ("", config.Config),

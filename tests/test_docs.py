@@ -56,6 +56,7 @@ SUBSTITUTES = [
     (r"(evaluate .*--tasks .*)", r"\1 --classifier logreg --resamples 20"),
     (r"--config\.data\.subset=\d+", "--config.data.subset=100"),
     (r"debian_packages\.tsv", "packages.tsv"),
+    (r"\bcranfield\b", "my_queries"),
     (r"20_?000", "400"),
     (r"runs/cons_sent/export", "runs/average/export"),  # in Python: its LSTM is tests/test_word_model.py's
 ]

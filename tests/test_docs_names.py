@@ -3,10 +3,13 @@
 import ast
 import importlib
 import importlib.util
+import json
 import pkgutil
 import re
 import runpy
 import shlex
+import sys
+import tomllib
 
 import pytest
 from pages import LISTED, PAGES, ROOT, SETTINGS, blocks
@@ -116,10 +119,107 @@ def test_the_page_of_settings_is_up_to_date():
 
 
 def test_every_page_is_in_the_navigation():
-    text = (ROOT / "docs/toc.yml").read_text(encoding="utf-8")
-    listed = set(re.findall(r"(?:root|file): (docs/[\w/]+)", text))
-    pages = [*PAGES[1:], SETTINGS, *ROOT.glob("docs/notebooks/*.ipynb")]
-    assert listed == {page.relative_to(ROOT).with_suffix("").as_posix() for page in pages}
+    assert set(pages_of_the_navigation()) == {*PAGES[1:], SETTINGS, *ROOT.glob("docs/notebooks/*.ipynb")}
+
+
+MOST_PAGES = 25
+TASK = re.compile(r"(This (page|notebook) shows how to|In this tutorial you|With jax_sentemb you can) \w")
+
+
+def pages_of_the_navigation():
+    """Return the files of docs/ in the order of the navigation."""
+    names = re.findall(r"(?:root|file): (docs/[\w/]+)", (ROOT / "docs/toc.yml").read_text(encoding="utf-8"))
+    return [next(path for path in (ROOT / f"{name}.md", ROOT / f"{name}.ipynb") if path.exists()) for name in names]
+
+
+def first_paragraph(page):
+    """Return the first paragraph below the title of a page or notebook."""
+    text = page.read_text(encoding="utf-8")
+    if page.suffix == ".ipynb":
+        text = "".join(json.loads(text)["cells"][0]["source"])
+    return re.sub(r"\A# .*\n+", "", text).partition("\n\n")[0]
+
+
+def test_the_navigation_is_small_and_every_page_begins_with_its_task():
+    pages = pages_of_the_navigation()
+    assert len(pages) <= MOST_PAGES
+    assert [page.name for page in pages if not TASK.match(first_paragraph(page))] == []
+
+
+def test_the_first_page_lists_every_page_in_the_order_of_the_navigation():
+    first, *pages = pages_of_the_navigation()
+    heading, *parts = re.split(r"^### ", first.read_text(encoding="utf-8").partition("\n## All pages\n")[2], flags=re.M)
+    assert not heading.strip()
+    captions = re.findall(r"caption: (.+)", (ROOT / "docs/toc.yml").read_text(encoding="utf-8"))
+    assert [part.partition("\n")[0] for part in parts] == captions[:4]
+    rows = re.findall(r"^\| \[(.+?)\]\(([^)#]+)\) \|", "".join(parts), re.M)
+    assert [first.parent / target for _, target in rows] == pages
+    titles = [page.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ") for page in pages if page.suffix == ".md"]
+    assert [title for title, target in rows if target.endswith(".md")] == titles
+
+
+QUESTIONS = ("German", "How long", "LangChain", "all-MiniLM")
+
+
+def test_each_frequent_question_is_answered_with_a_link():
+    text = (ROOT / "docs/index.md").read_text(encoding="utf-8").partition("## Frequent questions")[2].partition("\n## ")[0]
+    answers = dict(re.findall(r"^\| (.+\?) \| (.+) \|$", text, re.M))
+    for word in QUESTIONS:
+        assert [question for question, answer in answers.items() if word in question and "](" in answer], word
+
+
+CORE = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["dependencies"]
+EXTRAS = {  # package -> what `pip install` needs
+    **dict.fromkeys(("sentence_transformers", "torch"), r"\.\[torch\]"),
+    **dict.fromkeys(("faiss", "usearch"), r"\.\[ann\]"),
+    **dict.fromkeys(("bertopic", "keybert", "setfit", "sklearn", "umap"), r"\.\[topics\]"),
+    "datasets": r"\.\[(hub|topics)\]",
+    "fastapi": r"\.\[service\]",
+    "ray": r"\.\[ray\]",
+    "langchain_core": "langchain-core",
+    "chromadb": "chromadb",
+    "mteb": "mteb",
+    "psycopg": "psycopg",
+}
+
+
+def without_installation(text):
+    """Return the packages that code of a page imports, although neither its section nor the introduction installs them."""
+    introduction, *sections = re.split(r"^## ", text, flags=re.M)
+    core = {re.split(r"[>=<]", name)[0].lower().replace("-", "_") for name in CORE} | {
+        "jax_sentemb",
+        "yaml",
+        *sys.stdlib_module_names,
+    }
+    missing = set()
+    for section in sections:
+        installs = " ".join(re.findall(r"pip install ([^`\n]*)", introduction + section))
+        lines = re.findall(r"^(?:import|from) .*|^python -c '[^;]*", section, re.M)
+        names = {name for line in lines for name in imported(line)} - core
+        missing |= {name for name in names if not re.search(EXTRAS.get(name, "not in EXTRAS"), installs)}
+    return missing
+
+
+def imported(line):
+    """Return the packages that a line of Python imports; none if it is prose."""
+    try:
+        (node,) = ast.parse(line.removeprefix("python -c '")).body
+    except (SyntaxError, ValueError):
+        return []
+    names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [getattr(node, "module", "")]
+    return [name.partition(".")[0] for name in names]
+
+
+@pytest.mark.parametrize("page", PAGES[1:], ids=lambda page: page.stem)
+def test_code_with_an_optional_package_says_how_to_install_it(page):
+    assert without_installation(page.read_text(encoding="utf-8")) == set()
+
+
+def test_a_missing_installation_is_noticed():
+    code = "# A\n\n{}\n\n## B\n\n```python\nimport torch.nn\nfrom sentence_transformers import X\nimport numpy as np\n```\n"
+    assert without_installation(code.format("")) == {"torch", "sentence_transformers"}
+    assert without_installation(code.format("`pip install '.[torch]'`")) == set()
+    assert without_installation("## B\nimport tensorflow\nimport this as prose\nfrom a page of text\n") == {"tensorflow"}
 
 
 def test_every_recipe_is_in_the_list_of_recipes():
