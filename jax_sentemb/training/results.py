@@ -7,7 +7,7 @@ from typing import Any
 import jax
 
 from jax_sentemb.config import Config, Words
-from jax_sentemb.errors import ConfigError, Message, Setting, note_text, stored_text
+from jax_sentemb.errors import ConfigError, Setting, note_text
 from jax_sentemb.evaluation.agreement import AGREEMENT
 from jax_sentemb.evaluation.catalog import SEVEN, heading
 from jax_sentemb.evaluation.widths import width_scores
@@ -51,9 +51,7 @@ class Results:
         self._scorer, self._log, self._workdir = scorer, log, workdir
         self._mark = {KEY: metadata[KEY]}
 
-    def score(
-        self, params: Params, step: int, start: dict[str, float], measured: dict[str, float], kept: tuple[str, Message]
-    ) -> None:
+    def score(self, params: Params, step: int, start: dict[str, float], measured: dict[str, float], kept: dict[str, str]) -> None:
         """Print the final scores and write them to scores.json, then write the verified export.
 
         Args:
@@ -61,18 +59,15 @@ class Results:
             step: Their step.
             start: Scores of the untrained weights.
             measured: The metric that selects weights, measured on the start, by names in metrics.jsonl.
-            kept: The encoder that is exported, and the reason (`kept_encoder`).
+            kept: "kept_encoder" and "kept_because" for scores.json and model.json; {} for a method with one encoder.
         """
         setup, scorer = self._setup, self._scorer
         diagnostics = scorer.diagnostics(params)  # before `replicate`: its new tree would be diagnosed again
         params = replicate(params)
         scores = scorer.all_tasks(params) if setup.tasks else {}
         if setup.tasks and (cut := scorer.truncated):
-            longest = self._config.eval.max_seq_length
-            text = f"{cut:,} distinct evaluation sentences were cut at "
-            self._log.warn(step, text, Setting("eval.max_seq_length", longest))
-        encoder, reason = kept
-        kept_facts = {"kept_encoder": encoder, "kept_because": stored_text(*reason)} if encoder else {}
+            limit = Setting("eval.max_seq_length", self._config.eval.max_seq_length)
+            self._log.warn(step, f"{cut:,} distinct evaluation sentences were cut at ", limit)
         baselines = {"untrained": start}
         if self._config.eval.data == "grammar":
             baselines |= word_overlap_scores(setup.tasks, [setup.sentences[row] for row in range(len(setup.sentences))])
@@ -81,9 +76,7 @@ class Results:
             "scores": scores,
             "baselines": baselines,
             "missing_tasks": setup.missing_tasks,
-        } | kept_facts
-        if encoder:
-            self._log.info(note_text(f"the {encoder} encoder is exported: ", *reason))
+        } | kept
         results["diagnostics"] = diagnostics
         end = {f"eval/{name}/spearman_cosine": result["spearman"]["all"] for name, result in scores.items()}
         if dev_scores := scorer.on_dev_task(params):
@@ -118,7 +111,7 @@ class Results:
             write_json(self._workdir / "scores.json", results | self._mark)
             facts = {"scores": scores, "scores_of_step": step, "verdict": results["verdict"]}
             facts |= {name: results.get(name, {}) for name in ("teacher", "widths")}
-            self._export(params, step, kept_facts | facts)
+            self._export(params, step, kept | facts)
         if results["verdict"]:
             self._log.warn(step, results["verdict"], *advice)
         elif loaded and not compared(measured, end):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from jax_sentemb.config import Config, flatten
 from jax_sentemb.data.batches import after_skips
-from jax_sentemb.errors import ModelFileError, NotFinite, Setting
+from jax_sentemb.errors import ModelFileError, NotFinite, Setting, note_text, stored_text
 from jax_sentemb.evaluation.agreement import SELECTING
 from jax_sentemb.files import fingerprint
 from jax_sentemb.formats.checkpoint import Checkpoints
@@ -158,10 +158,13 @@ class Trainer:
         params, step = self._best()
         params = averaged(params, self.setup.loaded, self.config.train.average_with_start)
         progress = self.progress
-        exported = kept_encoder(self.config.method, params, progress.best_encoder, progress.selected_by)
+        encoder, reason = kept_encoder(self.config.method, params, progress.best_encoder, progress.selected_by)
+        if encoder:
+            self.log.info(note_text(f"the {encoder} encoder is exported: ", *reason))
+        kept = {"kept_encoder": encoder, "kept_because": stored_text(*reason)} if encoder else {}
         self.log.info(f"scoring   the weights of step {step}, then the export and the report")
         with self.stop.interruptible():
-            self.results.score(params, step, progress.start, progress.measured, exported)
+            self.results.score(params, step, progress.start, progress.measured, kept)
             self.results.sample("end", step, params, self.steps * self.config.data.batch_size)
         self.log.event(self.step, {"event": "end"})
         self.log.info(f"time      {duration_text(time.monotonic() - self._begin)} from reading the corpus to the export")
