@@ -18,7 +18,7 @@ def get_config(size: str = "") -> Config:
         # Half of everything is dropped: the views share little but what the words of a scene have in common.
         encoder=Encoder(hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=128, dropout=0.5),
         optimizer=Optimizer(learning_rate=1e-2, warmup_steps=40, weight_decay=0.01),
-        eval=Evaluation(data="grammar", eval_steps=100, max_seq_length=32),
+        eval=Evaluation(data="grammar", eval_steps=100, max_seq_length=48),
         train=Train(max_steps=400, save_steps=0),
     )
     return sized(config, size)

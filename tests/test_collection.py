@@ -29,6 +29,7 @@ from jax_sentemb.retrieval.kmeans import kmeans
 from jax_sentemb.retrieval.noise import noise_level
 from jax_sentemb.retrieval.quantize import quantize, ranges_of
 from jax_sentemb.retrieval.vector_store import Vectors, read_manifest
+from jax_sentemb.system import terminal
 
 ROOT = Path(__file__).parents[1]
 COUNT = 420
@@ -74,6 +75,29 @@ def start(*arguments, **options):
         [sys.executable, "-m", "jax_sentemb", *map(str, arguments)],
         cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options,
     )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("command", "label"),
+    [
+        (["search", "--query", "a man"], "search"),
+        (["search", "--query", "a man", "--index", "{folder}/index"], "index"),
+        (["mine"], "compare"),
+        (["cluster"], "compare"),
+        (["cluster", "--k", "2"], "cluster"),
+        (["dedup", "--output", "{folder}/unique.txt"], "compare"),
+    ],
+)
+def test_commands_on_vectors_show_their_progress(model, vectors, corpus, tmp_path, monkeypatch, command, label):
+    """A long search or comparison is not silent, although nothing is encoded."""
+    monkeypatch.setattr(terminal.Progress, "show", lambda progress, done, note="": shown.append((progress.label, done)))
+    shown = []
+    options = [option.format(folder=tmp_path) for option in command[1:]]
+    options += ["--model", model] if command[0] == "search" else []
+    assert run(command[0], "--corpus", vectors, "--corpus-text", corpus, *options) == 0
+    counts = [done for name, done in shown if name == label]
+    assert counts[0] == 0
+    assert counts[-1] > 0
 
 
 def test_alone_it_prints_the_list_quickly_and_imports_nothing():

@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 
 from jax_sentemb.errors import ConfigError, DataError, NumericsError
+from jax_sentemb.retrieval import index
 from jax_sentemb.retrieval import search as module
 from jax_sentemb.retrieval.deduplication import deduplicate
 from jax_sentemb.retrieval.index import build_index, search_index, vector_sources
+from jax_sentemb.retrieval.kmeans import kmeans
 from jax_sentemb.retrieval.search import community_detection, mine_pairs, search
 
 
@@ -47,6 +49,40 @@ def test_search_finds_what_sorting_all_scores_finds(vectors, blocks, similarity,
     np.testing.assert_allclose(hits.scores, -np.sort(-scores, axis=1)[:, :top_k], atol=1e-5)
     np.testing.assert_allclose(np.take_along_axis(scores, hits.indices, axis=1), hits.scores, atol=1e-5)
     assert all(len(set(row)) == top_k for row in hits.indices.tolist())
+
+
+@pytest.mark.parametrize(
+    ("count_blocks", "total"),
+    [
+        (lambda vectors, _, progress: search(vectors[:37], vectors, progress=progress), 3 * 3),
+        (lambda vectors, _, progress: search(vectors[:3], vectors, progress=progress), 6),
+        (lambda vectors, _, progress: mine_pairs(vectors, progress=progress), 6 * 7 // 2),
+        (lambda vectors, _, progress: deduplicate(vectors, progress=progress), 6 * 7 // 2),
+        (lambda vectors, file, progress: build_index(vectors, file, progress=progress), 700),
+    ],
+)
+def test_the_progress_counts_each_block_once(vectors, monkeypatch, tmp_path, count_blocks, total):
+    for name, size in {"QUERY_BLOCK": 16, "CORPUS_BLOCK": 256, "TILE": 128, "STRIP": 32, "STRIPS": 4}.items():
+        monkeypatch.setattr(module, name, size)
+    monkeypatch.setattr(index, "CORPUS_BLOCK", 256)
+    counts = []
+    count_blocks(vectors, tmp_path / "index", lambda *numbers: counts.append(numbers))
+    done = [done for done, _ in counts]
+    assert {total for _, total in counts} == {total}
+    assert done[0] == 0
+    assert done[-1] == total
+    assert len(done) > 3
+    assert done == sorted(done)
+
+
+def test_the_progress_of_groups_begins_again_for_each_part(vectors):
+    counts = []
+    community_detection(vectors, min_community_size=2, progress=lambda *numbers: counts.append(numbers))
+    assert [done for done, _ in counts].count(0) == 2
+    counts = []
+    kmeans(vectors, 5, progress=lambda *numbers: counts.append(numbers))
+    assert counts[0] == (0, 100)
+    assert len(counts) > 2
 
 
 @pytest.mark.parametrize("count", [1, 20])

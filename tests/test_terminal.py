@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from jax_sentemb.system import terminal
-from jax_sentemb.system.terminal import WIDTH, Progress, json_text, table
+from jax_sentemb.system.terminal import WIDTH, Progress, counted, json_text, table
 
 
 def test_numbers_are_to_the_right_and_what_is_too_wide_is_wrapped():
@@ -51,6 +51,20 @@ def test_a_log_has_a_line_of_progress_from_time_to_time(clock, capsys):
     assert lines[0] == "encode 30/1000: 10 sentences/s, 00:03 done, 01:37 left"  # after DELAY
     assert lines[-1] == "encode 1000/1000: 10 sentences/s, 01:40 done, 00:00 left"
     assert len(lines) == 5  # after 3, 34, 65 and 96 seconds, and at the end
+
+
+def test_a_count_starts_when_nothing_is_finished_yet(clock, capsys):
+    with counted("compare", "blocks") as progress:
+        for total in (4, 2):
+            progress(0, total)
+            for done in range(total):
+                clock.value += 2
+                progress(done + 1, total)
+    assert capsys.readouterr().err.splitlines() == [
+        "compare 2/4: 0.5 blocks/s, 00:04 done, 00:04 left",
+        "compare 4/4: 0.5 blocks/s, 00:08 done, 00:00 left",
+        "compare 2/2: 0.5 blocks/s, 00:04 done, 00:00 left",
+    ]
 
 
 def test_a_short_task_prints_nothing(clock, capsys):

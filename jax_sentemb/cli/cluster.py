@@ -8,7 +8,7 @@ from typing import Any
 from jax_sentemb.cli.collection import Collection, Opener, parser_of, print_empty, print_noise, print_rows
 from jax_sentemb.cli.program import Parser, count, finite, positive, start
 from jax_sentemb.errors import ConfigError
-from jax_sentemb.system.terminal import table
+from jax_sentemb.system.terminal import counted, table
 
 MIN_SIZE, MAX_LISTED = 10, 10  # sentences of a group; groups that are listed
 EPILOG = """\
@@ -46,11 +46,13 @@ def main(argv: list[str]) -> int:
 
     corpus, threshold, noise = Opener(options).corpus(), 0.0, 0.0
     if options.k:
-        groups = kmeans(corpus.vectors, options.k, options.seed).rows()
+        with counted("cluster", "passes") as progress:
+            groups = kmeans(corpus.vectors, options.k, options.seed, progress=progress).rows()
     else:
         noise = print_noise(corpus)
         threshold = _round_up(noise) if options.threshold is None else options.threshold
-        groups = community_detection(corpus.vectors, threshold, options.min_size or MIN_SIZE)
+        with counted("compare", "blocks") as progress:
+            groups = community_detection(corpus.vectors, threshold, options.min_size or MIN_SIZE, progress)
     print_empty(corpus)
     print_rows((_member(corpus, number, row) for number, group in enumerate(groups) for row in group), options.json)
     print(_sizes(groups, corpus, "" if options.k else f" at threshold {threshold:g}"), file=sys.stderr)

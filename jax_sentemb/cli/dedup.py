@@ -20,7 +20,7 @@ from jax_sentemb.errors import ConfigError, plain
 from jax_sentemb.files import remove, replacing, sole_writer, user_path, write_json
 from jax_sentemb.provenance import Source
 from jax_sentemb.public_text import spreadsheet_cell
-from jax_sentemb.system.terminal import Progress, json_text, table
+from jax_sentemb.system.terminal import Progress, counted, json_text, table
 
 if TYPE_CHECKING:
     from jax_sentemb.retrieval.deduplication import Deduplicated
@@ -141,18 +141,8 @@ def _find(options: argparse.Namespace, files: str, records: Records) -> tuple["D
         model = vectors.sources["model"]["name"] if getattr(vectors, "is_marked", False) else ""
     else:
         vectors, model = _encode(options, files, records), Path(options.model or MODEL).name
-    progress: list[Progress] = []
-
-    def show(done: int, total: int) -> None:
-        if not progress:
-            progress.append(Progress("compare", total, "blocks"))
-        progress[0].show(done)
-
-    try:
-        return deduplicate(vectors, options.threshold, records.texts, options.keep, show), model
-    finally:
-        for each in progress:
-            each.close()
+    with counted("compare", "blocks") as progress:
+        return deduplicate(vectors, options.threshold, records.texts, options.keep, progress), model
 
 
 def _encode(options: argparse.Namespace, files: str, records: Records) -> Any:

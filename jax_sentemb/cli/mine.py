@@ -4,6 +4,7 @@ from typing import Any
 
 from jax_sentemb.cli.collection import Collection, Opener, parser_of, print_empty, print_noise, print_rows
 from jax_sentemb.cli.program import Parser, finite, positive, start
+from jax_sentemb.system.terminal import counted
 
 EPILOG = """\
 Each line of the output has the cosine, both rows, both sentences and, if records have ids, both ids; the most similar pair comes
@@ -31,7 +32,8 @@ def main(argv: list[str]) -> int:
     corpus = Opener(options).corpus()
     print_empty(corpus)
     print_noise(corpus)
-    pairs = mine_pairs(corpus.vectors, options.top_k, options.threshold)
+    with counted("compare", "blocks") as progress:
+        pairs = mine_pairs(corpus.vectors, options.top_k, options.threshold, progress)
     print_rows(
         (_pair(corpus, score, first, second) for first, second, score in zip(*(side.tolist() for side in pairs), strict=True)),
         options.json,

@@ -6,6 +6,7 @@ from jax_sentemb.cli.collection import Collection, Opener, parser_of, print_empt
 from jax_sentemb.cli.program import Parser, positive, start
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.files import user_path
+from jax_sentemb.system.terminal import counted
 
 EPILOG = """\
 Each line of the output has the number of the query, the row of the corpus, the cosine, the query, the sentence and, if records have
@@ -61,12 +62,14 @@ def main(argv: list[str]) -> int:
     query_vectors, numbers = rows_with_text(queries.vectors)
     if options.index:
         if not has_index:
-            build_index(corpus.vectors, options.index, corpus.sources())
+            with counted("index", "rows") as progress:
+                build_index(corpus.vectors, options.index, corpus.sources(), progress)
 
     def find(queries: Any, count: int) -> Hits:
         if options.index:
             return search_index(queries[:], options.index, count, sources=corpus.sources(), verify=False)
-        return search(queries, corpus.vectors, count)
+        with counted("search", "blocks") as progress:
+            return search(queries, corpus.vectors, count, progress=progress)
 
     if corpus.documents is None:
         hits = find(query_vectors, options.top_k)

@@ -10,7 +10,6 @@ the result depends on neither the size of the blocks nor the number of threads.
 import functools
 import hashlib
 import unicodedata
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -25,7 +24,7 @@ from jax_sentemb.data.containers import check_text, sentence_list
 from jax_sentemb.data.records import AllTexts
 from jax_sentemb.data.tokenizer import Lines
 from jax_sentemb.errors import ConfigError
-from jax_sentemb.retrieval.search import tile_count, tiles
+from jax_sentemb.retrieval.search import OnProgress, tiles
 from jax_sentemb.retrieval.sources import VectorSource, block_size, check_finite, padded, rows_at, rows_with_text, vectors_of
 from jax_sentemb.types import Array
 
@@ -51,7 +50,7 @@ def deduplicate(
     threshold: float = 0.9,
     texts: Any = None,
     keep: str = "first",
-    progress: Callable[[int, int], object] = lambda done, total: None,
+    progress: OnProgress | None = None,
 ) -> Deduplicated:
     """Find near and exact duplicates. Every pair is compared, and memory grows by some bytes for each row.
 
@@ -188,10 +187,9 @@ class _Leaders:
         """Return the number of rows that each threshold keeps."""
         return {value: int((self._dropped >> bit & 1 == 0).sum()) for bit, value in enumerate(self._given)}
 
-    def visit(self, progress: Callable[[int, int], object]) -> None:
+    def visit(self, progress: OnProgress | None) -> None:
         """Compare all pairs. Rows of a block are decided when its first tile, with itself, is read."""
-        total = tile_count(self.vectors)
-        for done, (left, right, scores, best) in enumerate(tiles(self.vectors), 1):
+        for left, right, scores, best in tiles(self.vectors, progress):
             best = np.asarray(best)
             check_finite(best)
             if (best >= float(self._limits[0][0])).any():
@@ -199,7 +197,6 @@ class _Leaders:
                     self._decide_block(left, scores)
                 else:
                     self._drop_later(left, right, scores)
-            progress(done, total)
 
     def _decide_block(self, left: int, scores: Array) -> None:
         """Visit the rows of a block one by one."""

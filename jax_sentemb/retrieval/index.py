@@ -18,7 +18,7 @@ from jax_sentemb.cosines import rounded
 from jax_sentemb.errors import ConfigError, DataError
 from jax_sentemb.files import replacing, sole_writer
 from jax_sentemb.provenance import SEARCH_INDEX, Source
-from jax_sentemb.retrieval.search import CORPUS_BLOCK, Hits
+from jax_sentemb.retrieval.search import CORPUS_BLOCK, Hits, OnProgress
 from jax_sentemb.retrieval.sources import VectorSource, original_rows, prepare, rows_with_text
 from jax_sentemb.retrieval.vector_store import Vectors
 
@@ -26,13 +26,16 @@ BLOCK = 1 << 20  # bytes that are hashed at once
 LAST_LINE_LIMIT = 1 << 16  # bytes at the end of the file that are searched for the last line
 
 
-def build_index(vectors: VectorSource, file: Path, sources: Mapping[str, Any] | None = None) -> None:
+def build_index(
+    vectors: VectorSource, file: Path, sources: Mapping[str, Any] | None = None, progress: OnProgress | None = None
+) -> None:
     """Write an HNSW graph of vectors to a file. All vectors are in memory while the graph is built or searched.
 
     Args:
         vectors: The vectors [N, E].
         file: The file to write.
         sources: What the vectors were made from; by default what `vector_sources` returns.
+        progress: Called with the number of rows in the graph, and with the number of all rows.
     """
     faiss = _faiss()
     mark = provenance.mark(SEARCH_INDEX, vector_sources(vectors) if sources is None else sources)
@@ -40,9 +43,13 @@ def build_index(vectors: VectorSource, file: Path, sources: Mapping[str, Any] | 
     graph = faiss.IndexHNSWFlat(vectors.shape[1], 32, faiss.METRIC_INNER_PRODUCT)
     graph.hnsw.efConstruction = 200
     index = faiss.IndexIDMap(graph)
+    if progress:
+        progress(0, len(vectors))
     for start in range(0, len(vectors), CORPUS_BLOCK):
         rows = np.arange(start, min(start + CORPUS_BLOCK, len(vectors)))
         index.add_with_ids(np.asarray(prepare(vectors[start : start + CORPUS_BLOCK], True)), original_rows(rows, numbers))
+        if progress:
+            progress(int(rows[-1]) + 1, len(vectors))
     with sole_writer(file), replacing(file) as partial:
         faiss.write_index(index, str(partial))
         with partial.open("rb+") as stream:

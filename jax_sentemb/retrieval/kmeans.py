@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 
 from jax_sentemb.checks import finite_number, whole_number
 from jax_sentemb.cosines import rounded, with_usual_lengths
-from jax_sentemb.retrieval.search import CORPUS_BLOCK
+from jax_sentemb.retrieval.search import CORPUS_BLOCK, OnProgress
 from jax_sentemb.retrieval.sources import (
     VectorSource,
     block_size,
@@ -50,7 +50,14 @@ class Groups(NamedTuple):
         return sorted(groups, key=len, reverse=True)
 
 
-def kmeans(vectors: VectorSource | list, k: int, seed: int = 0, rounds: int = 100, tolerance: float = 3e-5) -> Groups:
+def kmeans(
+    vectors: VectorSource | list,
+    k: int,
+    seed: int = 0,
+    rounds: int = 100,
+    tolerance: float = 3e-5,
+    progress: OnProgress | None = None,
+) -> Groups:
     """Divide rows into groups. Each row belongs to the group whose centre has the largest cosine with it.
 
     A centre is the mean of the unit-length rows of its group, scaled to length 1. The first centres are drawn by k-means++ from a
@@ -63,6 +70,7 @@ def kmeans(vectors: VectorSource | list, k: int, seed: int = 0, rounds: int = 10
         seed: Selects the sample and the first centres. The same seed gives the same groups.
         rounds: The largest number of passes over the rows.
         tolerance: The passes end when the mean cosine of rows and centres grows by this number or less and no group is empty.
+        progress: Called with the number of passes over the rows, and with the largest number of them.
 
     Raises:
         ConfigError: `k` is below 1 or above the number of rows, or another argument is out of range.
@@ -76,8 +84,8 @@ def kmeans(vectors: VectorSource | list, k: int, seed: int = 0, rounds: int = 10
     sample = _sample(vectors, max(SAMPLE, SAMPLE_OF_GROUP * k), seed)
     centres = _draw_centres(sample, jax.random.key(seed), k)
     if len(sample) < len(vectors):  # passes over the sample are cheap, and save most of the passes over all rows
-        centres = _improve(sample, centres, rounds, tolerance).centres
-    groups = _improve(vectors, centres, rounds, tolerance)
+        centres = _improve(sample, centres, rounds, tolerance, progress).centres
+    groups = _improve(vectors, centres, rounds, tolerance, progress)
     if numbers is None:
         return groups
     labels, scores = np.full(len(all_vectors), -1), np.zeros(len(all_vectors), np.float32)
@@ -85,10 +93,14 @@ def kmeans(vectors: VectorSource | list, k: int, seed: int = 0, rounds: int = 10
     return groups._replace(labels=labels, scores=scores)
 
 
-def _improve(vectors: VectorSource, centres: Array | np.ndarray, rounds: int, tolerance: float) -> Groups:
+def _improve(
+    vectors: VectorSource, centres: Array | np.ndarray, rounds: int, tolerance: float, progress: OnProgress | None
+) -> Groups:
     """Run Lloyd's algorithm from these centres."""
-    previous = -np.inf
+    previous, total = -np.inf, rounds
     while True:
+        if progress:
+            progress(total - rounds, total)
         rounds -= 1
         labels, scores, sums = _assign(vectors, centres)
         groups = Groups(labels, scores, np.asarray(centres))

@@ -6,7 +6,7 @@ blocks and the results. Equal scores are ordered by row.
 
 import functools
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -41,6 +41,7 @@ TILE = 1 << 12  # rows and columns of a block of scores between the vectors of o
 FEW_QUERIES = 8  # up to this number of queries, a CPU reads the corpus in place, without a copy to JAX's memory
 STRIP, STRIPS = 1 << 12, 32  # rows of a strip, which fits into a processor's cache; strips that are scored before a sort
 CENTRE_BLOCK = 64  # rows whose neighbours are computed at once
+OnProgress = Callable[[int, int], object]  # called with the numbers of finished and of all blocks
 Number = int | Int[Array, ""]  # a number of rows, traced in a compiled function
 GROUP = 32  # scores in a group; `_largest` first compares the maxima of groups
 
@@ -68,7 +69,12 @@ class Best(NamedTuple):
 
 
 def search(
-    queries: VectorSource | list, corpus: VectorSource | list, top_k: int = 10, similarity: str = "cosine", rescore: int = 4
+    queries: VectorSource | list,
+    corpus: VectorSource | list,
+    top_k: int = 10,
+    similarity: str = "cosine",
+    rescore: int = 4,
+    progress: OnProgress | None = None,
 ) -> Hits:
     """Find the rows of a corpus that are most similar to each query.
 
@@ -82,6 +88,7 @@ def search(
         top_k: The number of results for a query; all N rows if there are fewer.
         similarity: "cosine" or "dot".
         rescore: How many more rows than results are compared in float32 if the corpus has int8 or uint8; 0 compares all rows.
+        progress: Called with the number of blocks that were compared, and with the number of all blocks.
 
     Returns:
         The row numbers and scores of the results [Q, min(top_k, N)], best first.
@@ -108,25 +115,35 @@ def search(
         scores, rows = int8_search.search_int8(prepared, corpus, k, unit, rescore * (k + 8))
     else:
         search_function = _search_few if len(queries) <= FEW_QUERIES and is_cpu else _search_many
-        scores, rows = search_function(queries, corpus, k, unit)
+        scores, rows = search_function(queries, corpus, k, unit, progress)
         check_finite(scores)
     return Hits(original_rows(rows.astype(np.int64), numbers), rounded(scores, corpus.shape[1]) if unit else scores)
 
 
-def _search_many(queries: VectorSource, corpus: VectorSource, k: int, unit: bool) -> tuple[np.ndarray, np.ndarray]:
+def _search_many(
+    queries: VectorSource, corpus: VectorSource, k: int, unit: bool, progress: OnProgress | None
+) -> tuple[np.ndarray, np.ndarray]:
     """Return scores and row numbers of the best rows, [Q, k] each."""
-    size = block_size(QUERY_BLOCK, len(queries))
+    size, corpus_size = block_size(QUERY_BLOCK, len(queries)), block_size(CORPUS_BLOCK, len(corpus))
     starts = range(0, len(queries), size)
     best = [_no_hits(size, k) for _ in starts]
-    for first, count, block in blocks(corpus, block_size(CORPUS_BLOCK, len(corpus)), unit):
+    done, total = 0, len(starts) * -(-len(corpus) // corpus_size)
+    if progress:
+        progress(done, total)
+    for first, count, block in blocks(corpus, corpus_size, unit):
         for number, start in enumerate(starts):
             prepared = prepare(padded(queries[start : start + size], size), unit)
             best[number] = _merge(prepared, block, first, count, best[number], unit=unit)
+            if progress:  # the device computes after the call has returned, so wait for it
+                jax.block_until_ready(best[number])
+                progress(done := done + 1, total)
     scores, rows = (np.concatenate([np.asarray(part[field]) for part in best])[: len(queries)] for field in (0, 1))
     return scores, rows
 
 
-def _search_few(queries: VectorSource, corpus: VectorSource, k: int, unit: bool) -> tuple[np.ndarray, np.ndarray]:
+def _search_few(
+    queries: VectorSource, corpus: VectorSource, k: int, unit: bool, progress: OnProgress | None
+) -> tuple[np.ndarray, np.ndarray]:
     """Search as `_search_many` does, with NumPy. The corpus is read once; copying it to JAX's memory would take twice as long."""
     prepared = np.asarray(prepare(queries[:], unit))
 
@@ -141,10 +158,15 @@ def _search_few(queries: VectorSource, corpus: VectorSource, k: int, unit: bool)
     best = _no_hits(len(prepared), k)
     size = block_size(STRIPS * STRIP, len(corpus))
     with ThreadPoolExecutor(os.cpu_count()) as threads:
-        for first in range(0, len(corpus), size):
+        starts = range(0, len(corpus), size)
+        if progress:
+            progress(0, len(starts))
+        for number, first in enumerate(starts):
             count = min(size, len(corpus) - first)
             scores = np.concatenate(list(threads.map(compare, range(first, first + count, STRIP))), axis=1)
             best = _merge_scores(padded(scores.T, size).T, first, count, best)
+            if progress:
+                progress(number + 1, len(starts))
     return np.asarray(best.scores), np.asarray(best.rows)
 
 
@@ -153,13 +175,19 @@ def _no_hits(queries: int, k: int) -> Best:
     return Best(jnp.full((queries, k), -jnp.inf), jnp.zeros((queries, k), jnp.int32))
 
 
-def mine_pairs(vectors: VectorSource | list, top_k: int | None = 100, threshold: float | None = None) -> SimilarPairs:
+def mine_pairs(
+    vectors: VectorSource | list,
+    top_k: int | None = 100,
+    threshold: float | None = None,
+    progress: OnProgress | None = None,
+) -> SimilarPairs:
     """Find the most similar pairs among the rows of `vectors`. Every pair is compared.
 
     Args:
         vectors: The rows [N, E].
         top_k: The number of pairs; None returns all pairs above the threshold, and memory grows with their number.
         threshold: The lowest cosine of a pair.
+        progress: Called with the number of blocks of pairs that were compared, and with the number of all blocks.
 
     Raises:
         ConfigError: Neither `top_k` nor `threshold` is given, or one is out of range.
@@ -172,7 +200,7 @@ def mine_pairs(vectors: VectorSource | list, top_k: int | None = 100, threshold:
     threshold = None if threshold is None else finite_number("threshold", threshold)
     pairs = SimilarPairs(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.float32))
     lowest = np.float32(-2 if threshold is None else unrounded(threshold, vectors.shape[1]))
-    for left, right, scores, best in tiles(vectors):
+    for left, right, scores, best in tiles(vectors, progress):
         best = np.asarray(best)
         check_finite(best)
         if top_k is not None:
@@ -194,7 +222,9 @@ def mine_pairs(vectors: VectorSource | list, top_k: int | None = 100, threshold:
     return SimilarPairs(first, second, rounded(pairs.scores, vectors.shape[1]))
 
 
-def community_detection(vectors: VectorSource | list, threshold: float = 0.75, min_community_size: int = 10) -> list[list[int]]:
+def community_detection(
+    vectors: VectorSource | list, threshold: float = 0.75, min_community_size: int = 10, progress: OnProgress | None = None
+) -> list[list[int]]:
     """Group the rows of `vectors` that are near a central row, as the function of this name in sentence-transformers does.
 
     Rows are visited by their number of neighbours, the largest first. A row without a group forms a group with its neighbours
@@ -204,6 +234,8 @@ def community_detection(vectors: VectorSource | list, threshold: float = 0.75, m
         vectors: The rows [N, E].
         threshold: The lowest cosine of a row with the central row of its group.
         min_community_size: The smallest number of rows of a group.
+        progress: Called with the number of blocks of pairs that were compared, and with the number of all blocks; then again from 0
+            while the groups are formed.
 
     Returns:
         The row numbers of each group, the largest group first; the central row of a group first.
@@ -216,7 +248,7 @@ def community_detection(vectors: VectorSource | list, threshold: float = 0.75, m
     threshold = unrounded(finite_number("threshold", threshold), vectors.shape[1])
     min_community_size = whole_number("min_community_size", min_community_size, 1)
     counts = np.ones(len(vectors), np.int64)  # each row is its own neighbour
-    for left, right, scores, best in tiles(vectors):
+    for left, right, scores, best in tiles(vectors, progress):
         check_finite(np.asarray(best))
         for start, neighbours in zip((left, right), _counts(scores, threshold), strict=True):
             part = counts[start : start + len(neighbours)]
@@ -225,7 +257,10 @@ def community_detection(vectors: VectorSource | list, threshold: float = 0.75, m
     remaining = order[counts[order] >= min_community_size]
     used = np.zeros(len(vectors), bool)
     groups: list[list[int]] = []
+    total = len(remaining)
     while len(remaining := remaining[~used[remaining]]):
+        if progress:
+            progress(total - len(remaining), total)
         centres, remaining = remaining[:CENTRE_BLOCK], remaining[CENTRE_BLOCK:]
         for centre, (rows, scores) in zip(centres.tolist(), _neighbours(vectors, centres, threshold), strict=True):
             if used[centre]:
@@ -276,29 +311,33 @@ def _largest(scores: Array, k: int) -> tuple[Array, Array]:
     return largest, jnp.take_along_axis(chosen, indices // GROUP, axis=1) * GROUP + indices % GROUP
 
 
-def tiles(vectors: VectorSource) -> Iterator[tuple[int, int, Array, Array]]:
+def tiles(vectors: VectorSource, progress: OnProgress | None = None) -> Iterator[tuple[int, int, Array, Array]]:
     """Yield blocks of scores that together contain each pair of different rows once. All other entries are -inf.
 
     A block is its first row, its first column, its scores, and the largest score of each row, Inf for a row that is not finite. The
-    device computes the next block while the caller reads this one.
+    device computes the next block while the caller reads this one. `progress` is called with
+    the number of blocks that were read and with the number of all blocks.
     """
     size = block_size(TILE, len(vectors))
+    blocks_of_rows = -(-len(vectors) // size)
+    done, total = 0, blocks_of_rows * (blocks_of_rows + 1) // 2
     previous = None
+    if progress:
+        progress(done, total)
     for left, _, rows in blocks(vectors, size):
         rows = prepare(rows, True)
         for start, count, columns in blocks(_Tail(vectors, left), size):
             tile = (left, left + start, *_tile(rows, columns, left, left + start, count))
             if previous:
                 yield previous
+                done += 1
+                if progress:
+                    progress(done, total)
             previous = tile
     if previous:
         yield previous
-
-
-def tile_count(vectors: VectorSource) -> int:
-    """Return the number of blocks that `tiles` yields."""
-    blocks_of_rows = -(-len(vectors) // block_size(TILE, len(vectors)))
-    return blocks_of_rows * (blocks_of_rows + 1) // 2
+    if progress:
+        progress(total, total)
 
 
 class _Tail:

@@ -1,5 +1,6 @@
 """Make tables and progress bars for the terminal and for notebooks."""
 
+import contextlib
 import functools
 import importlib.util
 import io
@@ -10,7 +11,7 @@ import shutil
 import sys
 import textwrap
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from jax_sentemb.errors import plain
@@ -171,6 +172,25 @@ class Progress:
         if self._bar is not None:
             self._bar.close()
             self._bar = None
+
+
+@contextlib.contextmanager
+def counted(label: str, unit: str) -> Iterator[Callable[[int, int], None]]:
+    """Provide a function that shows how many of all items are finished; 0 finished items start the count."""
+    bars: list[Progress] = []
+
+    def show(done: int, total: int) -> None:
+        if not done or not bars:
+            for bar in bars:
+                bar.close()
+            bars[:] = [Progress(label, total, unit)]
+        bars[0].show(done)
+
+    try:
+        yield show
+    finally:
+        for bar in bars:
+            bar.close()
 
 
 def _clock(seconds: float) -> str:
