@@ -131,6 +131,16 @@ def test_an_interrupted_command_continues_with_its_vectors(model, tmp_path, monk
     assert not (tmp_path / "unique.txt.vectors").exists()
 
 
+def test_texts_of_unknown_pieces_only_are_no_near_duplicates(model, tmp_path, capsys):
+    corpus, output = tmp_path / "corpus.txt", tmp_path / "unique.txt"
+    corpus.write_text("\n".join(["🍕", *BASE, "🍣", "🍕", "a man plays the guitar 🍕"]) + "\n", encoding="utf-8")
+    vectors = SentenceEncoder(model).encode(["🍕", "🍣"])
+    assert (vectors[0] == vectors[1]).all()  # what makes them look equal
+    assert dedup(model, corpus, output, threshold=0.999) == 0
+    assert output.read_text("utf-8").splitlines() == ["🍕", *BASE, "🍣", "a man plays the guitar 🍕"]
+    assert "3 texts (the first is record 0) have only pieces that the tokenizer does not know" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("corpus", "output", "options", "named"),
     [

@@ -31,7 +31,8 @@ RESULT_BYTES = 100  # that tell a result from another file
 COLUMNS = ("row", "reason", "cosine", "kept_row", "text", "kept_text")
 EPILOG = f"""\
 Records are visited in order: by their number, or the longest first. A record is kept unless its text equals a kept one, or the
-cosine of both is at least --threshold. Texts are equal if they differ only in the Unicode form (NFC) and in white space.
+cosine of both is at least --threshold. Texts are equal if they differ only in the Unicode form (NFC) and in white space. Texts of
+which the tokenizer knows no piece, such as emoji, are compared by their text only.
 
 --output unique.csv           the kept records as they are in the corpus, in its order: lines, or rows with the header. The format
                               is that of the corpus, or .txt for the texts alone; .gz and .xz compress
@@ -147,8 +148,8 @@ def _find(options: argparse.Namespace, files: str, records: Records) -> tuple["D
 
 def _encode(options: argparse.Namespace, files: str, records: Records) -> Any:
     """Encode the texts into a folder next to the output, which an interrupted command may have begun."""
-    from jax_sentemb.inference.encoded_texts import encode_into, encoded_sources
-    from jax_sentemb.retrieval.sources import WithEmptyRows
+    from jax_sentemb.inference.encoded_texts import encode_into, encoded_sources, texts_of_unknown_pieces
+    from jax_sentemb.retrieval.sources import WithEmptyRows, ZeroedRows
 
     if not options.model:
         note(f"the model is {MODEL}, for English text; --model names another one")
@@ -164,7 +165,12 @@ def _encode(options: argparse.Namespace, files: str, records: Records) -> Any:
             f"{cut:,} texts longer than {encoder.max_seq_length} tokens were cut: they are compared by their beginnings; "
             "`encode --chunks mean` writes vectors of whole texts"
         )
-    return WithEmptyRows(vectors, records.empty_texts)
+    if len(unknown := texts_of_unknown_pieces(encoder, records.texts)):
+        note(
+            f"{len(unknown):,} texts (the first is record {unknown[0]}) have only pieces that the tokenizer does not know, such as "
+            "emoji: they are dropped only if their text is equal to that of a kept one"
+        )
+    return WithEmptyRows(ZeroedRows(vectors, unknown), records.empty_texts)
 
 
 def _facts(options: argparse.Namespace, files: str, records: Records, result: "Deduplicated", model: str) -> dict[str, Any]:

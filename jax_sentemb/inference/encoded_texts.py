@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from jaxtyping import Int
 
 from jax_sentemb import __version__
 from jax_sentemb.data.tokenizer import Lines
@@ -75,3 +76,14 @@ def encode_into(
     recorded = marked({**sources, "records": None, "rows_per_shard": ROWS_PER_SHARD, "format": "npy"})
     write_shards(folder, {"jax_sentemb": __version__, **recorded}, texts, encode, progress)
     return Vectors(folder, verify=False)
+
+
+def texts_of_unknown_pieces(encoder: "SentenceEncoder", texts: Lines) -> Int[np.ndarray, " n"]:
+    """Return the numbers of the texts of which the tokenizer knows no piece, such as emoji. Their vectors say nothing of them."""
+    tokenizer, rows = encoder.tokenizer, []
+    special = {getattr(tokenizer, name, tokenizer.unk_id) for name in ("unk_id", "cls_id", "sep_id")}
+    for start in range(0, len(texts), ROWS_PER_SHARD):
+        batch = [texts[row] for row in range(start, min(start + ROWS_PER_SHARD, len(texts)))]
+        ids, _ = tokenizer.encode(batch, encoder.max_seq_length)
+        rows += [start + row for row, pieces in enumerate(ids) if tokenizer.unk_id in pieces and special.issuperset(pieces.tolist())]
+    return np.array(rows, np.int64)

@@ -26,7 +26,8 @@ class Pieces:
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.inner = tokenizer
-        self.pad_id, self.vocab_size, self.fingerprint = tokenizer.pad_id, tokenizer.vocab_size, tokenizer.fingerprint
+        self.pad_id, self.unk_id = tokenizer.pad_id, tokenizer.unk_id
+        self.vocab_size, self.fingerprint = tokenizer.vocab_size, tokenizer.fingerprint
 
     def encode(self, sentences: Sequence[str], max_seq_length: int) -> tuple[list[Int[np.ndarray, " _"]], int]:
         """Return int32 ids of each sentence, at most `max_seq_length`, and how many sentences were cut."""

@@ -56,6 +56,24 @@ class WithEmptyRows:
         return rows_at(self._vectors, rows)
 
 
+class ZeroedRows:
+    """Vectors of which some rows are read as zero, so that the cosine of such a row with every row is 0."""
+
+    def __init__(self, vectors: VectorSource, zeroed: Int[np.ndarray, " n"]) -> None:
+        self._vectors, self.shape = vectors, vectors.shape
+        self._is_kept = ~np.isin(np.arange(len(vectors)), zeroed)[:, None]
+
+    def __len__(self) -> int:
+        return len(self._vectors)
+
+    def __getitem__(self, rows: slice) -> Real[np.ndarray, "n width"]:
+        return self._vectors[rows] * self._is_kept[rows]
+
+    def take(self, rows: Int[np.ndarray, " n"]) -> Real[np.ndarray, "n width"]:
+        """Return the rows of these numbers, in this order."""
+        return rows_at(self._vectors, rows) * self._is_kept[rows]
+
+
 class RowSubset:
     """Some rows of a source, as a source. The source may be stored as int8."""
 
