@@ -43,6 +43,7 @@ nb_execution_mode = "off"  # the stored results are shown; tests/test_notebooks.
 default_role = "code"  # `name` in a docstring
 smartquotes = False  # quotes are part of settings and values
 autodoc_member_order = "bysource"
+autodoc_preserve_defaults = True  # a default that is a function by its name, which also makes its signature readable
 maximum_signature_line_length = 88
 
 html_theme = "sphinx_book_theme"

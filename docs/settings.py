@@ -51,7 +51,7 @@ def section(prefix: str, cls: Any) -> str:
     """Return the heading, the docstring and the table of the fields of a dataclass."""
     rows = [row(prefix, field, field_comments(cls).get(field.name, "")) for field in dataclasses.fields(cls)]
     return "\n".join(
-        [f"## {cls.__name__}\n", f"{inspect.getdoc(cls) or ''}\n", "| setting | default | |", "|---|---|---|", *rows, ""]
+        [f"## {cls.__name__}\n", f"{inspect.getdoc(cls) or ''}\n", "| setting | default | meaning |", "|---|---|---|", *rows, ""]
     )
 
 
