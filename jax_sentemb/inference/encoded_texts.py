@@ -85,5 +85,7 @@ def texts_of_unknown_pieces(encoder: "SentenceEncoder", texts: Lines) -> Int[np.
     for start in range(0, len(texts), ROWS_PER_SHARD):
         batch = [texts[row] for row in range(start, min(start + ROWS_PER_SHARD, len(texts)))]
         ids, _ = tokenizer.encode(batch, encoder.max_seq_length)
-        rows += [start + row for row, pieces in enumerate(ids) if tokenizer.unk_id in pieces and special.issuperset(pieces.tolist())]
+        rows += [
+            start + row for row, pieces in enumerate(ids) if tokenizer.unk_id in pieces and special.issuperset(pieces.tolist())
+        ]
     return np.array(rows, np.int64)
