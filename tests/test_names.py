@@ -92,6 +92,7 @@ OF_THE_WHOLE = {
     "test_mutants.py": "tests/mutants.py",
     "test_names.py": "this file",
     "test_notebooks.py": "docs/notebooks/",
+    "test_packaging.py": "pyproject.toml, setup.py and the files of constraints",
     "test_published_files.py": "folders of this machine in what commands write",
     "test_ray.py": "Ray Data",
     "test_robustness.py": "what other processes, terminals, disks and directories do to a command",
