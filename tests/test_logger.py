@@ -10,12 +10,14 @@ import sys
 import types
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from jax_sentemb.config import Train
 from jax_sentemb.errors import ConfigError, Setting, flag, keyword, spelled
 from jax_sentemb.training import logger as module
 from jax_sentemb.training.logger import Log, check_writers
+from jax_sentemb.training.loop import Metrics
 
 
 @pytest.fixture
@@ -91,6 +93,20 @@ def test_without_a_terminal_lines_become_rarer_and_say_rate_and_time_left(tmp_pa
     half = next(line for line, step in zip(lines, steps, strict=True) if step >= 10_000)
     done, left = re.findall(r"(\d\d):(\d\d) (?:done|left)", half)
     assert sum(60 * int(minutes) + int(rest) for minutes, rest in (done, left)) == pytest.approx(1000, abs=2)
+
+
+def test_slow_steps_have_a_time_left_after_the_second_one(tmp_path, clock, capsys):
+    metrics = Metrics(Log(tmp_path), batch_size=60, total_steps=100, logging_steps=10)
+    clock.value += 40  # compilation
+    for step in range(1, 11):
+        clock.value += 12
+        metrics.add(step, {"loss": np.array(0.5), "grad_norm": np.array(1.0)})
+        metrics.flush()
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "step 2/100: loss 0.5000, 5 sentences/s, 0.0833 steps/s, 00:12 done, 19:36 left"
+    assert lines[1].startswith("step 5/100: ")
+    events = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert [event["step"] for event in events] == [10]
 
 
 def test_on_a_terminal_there_is_one_bar_and_lines_stand_above_it(tmp_path, monkeypatch):

@@ -107,7 +107,8 @@ class Log:
             return
         if self.bar is None:
             self.bar = Progress("step", total, "steps", initial=step, delay=0)
-        self.bar.show(step, f"loss {loss:.4f}, {sentences:,.0f} sentences/s")
+        speed = f", {sentences:,.0f} sentences/s" if sentences else ""  # unknown after the first step
+        self.bar.show(step, f"loss {loss:.4f}{speed}")
 
     def finish_progress(self) -> None:
         """End the progress bar; later output is written below it."""

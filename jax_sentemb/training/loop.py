@@ -51,7 +51,8 @@ def check_finite(step: int, tree: PyTree[Array]) -> None:
 class Metrics:
     """Report the metrics of each step after the next step is dispatched, so that the device never waits for the host.
 
-    Every `logging_steps` steps and at the end it logs them, with the speed since the last line.
+    Every `logging_steps` steps and at the end it logs them, with the speed since the last line. The progress has every step, so
+    the time left is known after the second one.
     """
 
     def __init__(self, log: Log, batch_size: int, total_steps: int, logging_steps: int) -> None:
@@ -86,14 +87,14 @@ class Metrics:
             raise NotFinite(step, f"loss {values['loss']}, gradient norm {values['grad_norm']}")
         if self._clocked < 0:
             self.restart_clock(step)
+        now, steps = time.monotonic(), step - self._clocked
+        rate = steps / max(now - self._clock, 1e-9)
+        sentences = rate * self._batch_size
         if step % self._logging_steps == 0 or step == total:
-            now, steps = time.monotonic(), step - self._clocked
-            rate = steps / max(now - self._clock, 1e-9)
-            sentences = rate * self._batch_size
             speed = {"speed/sentences_per_second": sentences, "speed/steps_per_second": rate} if steps else {}
             self._clock, self._clocked = now, step
             log.event(step, {f"train/{name}": value for name, value in values.items()} | speed)
-            log.progress(step, total, values["loss"], sentences)
+        log.progress(step, total, values["loss"], sentences)
 
 
 class Hooks(NamedTuple):
