@@ -41,8 +41,9 @@ docs: .venv/.dev  ## builds the documentation site, build/docs/index.html; a war
 clean:
 	rm -rf .venv runs build *.egg-info
 
+# Without Debian's python3-venv, the first command fails after it has made a part of .venv.
 .venv/bin/python:
-	$(PYTHON) -m venv .venv
+	$(PYTHON) -m venv .venv || { rm -rf .venv; exit 1; }
 
 .venv/.core: .venv/bin/python pyproject.toml $(CONSTRAINTS)
 	$(PIP) -e .

@@ -4,6 +4,8 @@ import functools
 import gc
 import logging
 import os
+import shutil
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -156,3 +158,21 @@ def eight_devices(monkeypatch: pytest.MonkeyPatch) -> list[jax.Device]:
     for name, found in zip(("devices", "local_devices"), DEVICES, strict=True):
         monkeypatch.setattr(jax, name, found)
     return jax.devices()
+
+
+@pytest.fixture
+def mount_tmpfs() -> Iterator[Callable[..., Path]]:
+    """Return a function that mounts a file system in memory and returns its folder; the test is skipped if it cannot be mounted."""
+    mounted: list[Path] = []
+
+    def mount(folder: Path, *options: str) -> Path:
+        folder.mkdir()
+        command = ["mount", "-t", "tmpfs", *options, "tmpfs", str(folder)]
+        if not shutil.which("mount") or subprocess.run(command, capture_output=True, check=False).returncode:
+            pytest.skip("no file system can be mounted here")
+        mounted.append(folder)
+        return folder
+
+    yield mount
+    for folder in mounted:
+        subprocess.run(["umount", folder], check=True)

@@ -535,17 +535,13 @@ def test_a_work_directory_that_cannot_be_is_told_at_once(folder, capsys, workdir
 
 
 @pytest.fixture
-def read_only(folder, model):
+def read_only(folder, model, mount_tmpfs):
     """A file system that cannot be written, with a model and an empty folder."""
-    disk = folder / "disk"
-    disk.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "tmpfs", disk], capture_output=True).returncode:
-        pytest.skip("no file system can be mounted here")
+    disk = mount_tmpfs(folder / "disk")
     shutil.copytree(model, disk / "model")
     (disk / "run").mkdir()
     subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
-    yield disk
-    subprocess.run(["umount", disk], check=True)
+    return disk
 
 
 def test_from_a_read_only_folder_is_read_and_in_it_nothing_is_trained(read_only, capsys):

@@ -4,7 +4,6 @@ import gc
 import json
 import os
 import shutil
-import subprocess
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -252,14 +251,9 @@ def test_a_failed_save_is_a_warning_and_the_next_one_may_succeed(folder, monkeyp
 
 
 @pytest.fixture
-def small_disk(tmp_path):
+def small_disk(tmp_path, mount_tmpfs):
     """A file system of 2 MB."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", folder], capture_output=True).returncode:
-        pytest.skip("no file system can be mounted here")
-    yield folder
-    subprocess.run(["umount", folder], check=True)
+    return mount_tmpfs(tmp_path / "disk", "-o", "size=2m")
 
 
 # Where Orbax meets the full disk itself, its threads speak to an event loop that its failure has closed.

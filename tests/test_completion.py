@@ -13,11 +13,11 @@ ROOT = Path(__file__).parents[1]
 
 
 def completions(line):
-    """What bash gets for a command line, with the descriptor 8 that it reads."""
+    """What a shell gets for a command line, with the descriptor 8 that it reads."""
     environment = {"COMP_LINE": line, "COMP_POINT": str(len(line)), "_ARGCOMPLETE": "1", "_ARGCOMPLETE_IFS": "\n"}
     command = f"exec 8>&1 9>&2; exec {sys.executable} -m jax_sentemb 1>/dev/null 2>&1"
     done = subprocess.run(
-        ["bash", "-c", command], cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True, check=False
+        ["sh", "-c", command], cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True, check=False
     )
     return done.stdout.split()
 

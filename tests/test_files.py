@@ -175,20 +175,14 @@ def test_no_writer_makes_temporary_names_of_its_own():
     [("size=16k", errno.ENOSPC), ("nr_inodes=2", errno.ENOSPC), ("ro", errno.EROFS)],
     ids=lambda value: str(value),
 )
-def test_a_disk_without_space_inodes_or_rights_is_an_error_that_names_the_file(tmp_path, options, number):
+def test_a_disk_without_space_inodes_or_rights_is_an_error_that_names_the_file(tmp_path, mount_tmpfs, options, number):
     """A tokenizer is written by a library in Rust, which raised a bare Exception."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", disk], capture_output=True, check=False).returncode:
-        pytest.skip("no file system can be mounted here")
-    try:
-        if options.startswith("nr_inodes"):
-            (disk / "last").touch()
-        words = [f"word{number}" for number in range(2000)]
-        tokenizer = Tokenizer.train(words, 3000)
-        with pytest.raises(OSError) as raised:
-            tokenizer.save(disk)
-        assert (raised.value.errno, raised.value.filename) == (number, str(disk / "tokenizer.json"))
-        assert not list(disk.glob(".*"))
-    finally:
-        subprocess.run(["umount", disk], check=True)
+    disk = mount_tmpfs(tmp_path / "disk", "-o", options)
+    if options.startswith("nr_inodes"):
+        (disk / "last").touch()
+    words = [f"word{number}" for number in range(2000)]
+    tokenizer = Tokenizer.train(words, 3000)
+    with pytest.raises(OSError) as raised:
+        tokenizer.save(disk)
+    assert (raised.value.errno, raised.value.filename) == (number, str(disk / "tokenizer.json"))
+    assert not list(disk.glob(".*"))
