@@ -19,6 +19,7 @@ import importlib  # noqa: E402
 from typing import TYPE_CHECKING, Any  # noqa: E402
 
 if TYPE_CHECKING:
+    from jax_sentemb.data.shipped import sample_sentences
     from jax_sentemb.evaluation.score import score
     from jax_sentemb.evaluation.senteval_toolkit import senteval_batcher
     from jax_sentemb.inference.encoder import SentenceEncoder
@@ -38,6 +39,7 @@ __all__ = [
     "deduplicate",
     "kmeans",
     "mine_pairs",
+    "sample_sentences",
     "score",
     "search",
     "senteval_batcher",
@@ -52,6 +54,7 @@ _LAZY = {  # name -> module and name there, imported at the first use, so that t
     "deduplicate": ("jax_sentemb.retrieval.deduplication", "deduplicate"),
     "kmeans": ("jax_sentemb.retrieval.kmeans", "kmeans"),
     "mine_pairs": ("jax_sentemb.retrieval.search", "mine_pairs"),
+    "sample_sentences": ("jax_sentemb.data.shipped", "sample_sentences"),
     "score": ("jax_sentemb.evaluation.score", "score"),
     "search": ("jax_sentemb.retrieval.search", "search"),
     "senteval_batcher": ("jax_sentemb.evaluation.senteval_toolkit", "senteval_batcher"),

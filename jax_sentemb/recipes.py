@@ -15,12 +15,15 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from jax_sentemb.data.shipped import shipped_folder
 from jax_sentemb.errors import ConfigError, Message, Setting, UserError, yaml_key
 from jax_sentemb.files import user_path
 from jax_sentemb.settings import UnknownSetting, assign, flatten, possible
 
 if TYPE_CHECKING:
     from jax_sentemb.config import Config
+
+FOLDER = shipped_folder("configs")
 
 # Names in other libraries and in papers -> our setting.
 SYNONYMS = {
@@ -86,15 +89,9 @@ SYNONYMS = {
 }
 
 
-def folder() -> Path:
-    """Return the folder of the recipes: installed with the package, or at the top of a checkout."""
-    installed = Path(__file__).parent / "configs"
-    return installed if installed.is_dir() else Path(__file__).parents[1] / "configs"
-
-
 def names() -> list[str]:
     """Return the names of all recipes."""
-    return sorted(path.stem for path in folder().glob("*.py"))
+    return sorted(path.stem for path in FOLDER.glob("*.py"))
 
 
 def description(name: str) -> str:
@@ -117,8 +114,8 @@ def find(name: str) -> tuple[Path, list[str]]:
     path = user_path(file)
     if path.is_file():
         return path, size
-    if re.fullmatch(r"\w+", file) and (folder() / f"{file}.py").is_file():
-        return folder() / f"{file}.py", size
+    if re.fullmatch(r"\w+", file) and (FOLDER / f"{file}.py").is_file():
+        return FOLDER / f"{file}.py", size
     if path.is_dir():
         raise ConfigError(Setting("--config", path), ": is a directory: name a file in it")
     raise ConfigError(Setting("--config", path), f": no such file{_missing_file_hint(path)}")

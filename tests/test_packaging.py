@@ -121,9 +121,16 @@ def test_the_wheel_has_all_that_the_package_needs_and_nothing_else(wheel):
 
 def test_the_wheel_works_without_the_checkout(wheel, tmp_path):
     unpacked, _, _ = wheel
-    code = "import sys, jax_sentemb; print(jax_sentemb.__file__); from jax_sentemb.__main__ import main; main(['', 'recipes'])"
+    code = """
+import jax_sentemb
+from jax_sentemb.__main__ import main
+print(jax_sentemb.__file__)
+main(["", "recipes"])
+print(jax_sentemb.SentenceEncoder("mini-distilled").encode(jax_sentemb.sample_sentences()[:2]).shape)
+"""
     environment = os.environ | {"PYTHONPATH": str(unpacked)}
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(str(unpacked))
     assert "simcse" in done.stdout
+    assert done.stdout.endswith("(2, 384)\n")

@@ -4,7 +4,7 @@ import sys
 
 from jax_sentemb.cli.program import EXIT_CODES, Parser, start
 from jax_sentemb.errors import plain
-from jax_sentemb.recipes import description, find, folder, names, read_config
+from jax_sentemb.recipes import FOLDER, description, find, names, read_config
 from jax_sentemb.system.terminal import table
 
 EPILOG = f"""\
@@ -44,7 +44,7 @@ def recipe_rows() -> list[tuple[str, str, str]]:
 
     rows = []
     for name in names():
-        file = str(folder() / f"{name}.py")
+        file = str(FOLDER / f"{name}.py")
         summary = description(file).partition("\n")[0].removesuffix(".")
         rows.append((name, summary, ", ".join(needs(read_config(file))) or "nothing"))
     return rows

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from flax.traverse_util import unflatten_dict
 
+from jax_sentemb.data.shipped import MODELS, shipped_folder
 from jax_sentemb.data.tokenizer import Tokenizer
 from jax_sentemb.data.tokenizer_checks import check_rows
 from jax_sentemb.errors import CORRECT, REPLACE_MODEL, ConfigError, ModelFileError, Setting
@@ -28,6 +29,7 @@ from jax_sentemb.types import Params
 
 # Settings that have "token" in their names but are not tokens.
 TOKENIZER_FLAGS = ("tokenize_chinese_chars", "clean_up_tokenization_spaces", "split_special_tokens", "tokenizer_class")
+SHIPPED = f"{', '.join(MODELS)}, which needs no download"
 DOWNLOADED = ["*.json", "*.safetensors", "vocab.txt", "merges.txt"]  # the files of a repository on the hub that are downloaded
 
 
@@ -217,8 +219,8 @@ def resolve(name: str, option: str = "encoder.weights") -> Path:
     """Return the local directory of a model, after downloading it if necessary.
 
     Args:
-        name: A directory, or the name of a repository on the hub. The owner sentence-transformers may be left out, as in
-            all-MiniLM-L6-v2.
+        name: A directory, the name of a model that ships with the package (`mini-distilled`), or the name of a repository on the
+            hub. The owner sentence-transformers may be left out, as in all-MiniLM-L6-v2.
         option: The setting or option that errors name.
 
     Raises:
@@ -227,8 +229,10 @@ def resolve(name: str, option: str = "encoder.weights") -> Path:
     path, where = user_path(name), Setting(option, name) if option else name
     if path.is_dir():
         return path
+    if name in MODELS:
+        return shipped_folder(MODELS[name])
     if path.exists() or name.startswith((".", "/", "~")) or name.count("/") > 1:
-        raise ConfigError(where, ": no such directory")
+        raise ConfigError(where, f": no such directory; give a directory, a name of the hub, or {SHIPPED}")
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import RepositoryNotFoundError
 
@@ -241,4 +245,6 @@ def resolve(name: str, option: str = "encoder.weights") -> Path:
             return Path(snapshot_download(f"sentence-transformers/{name}", allow_patterns=DOWNLOADED))
     except Exception as error:  # the hub client raises a dozen kinds of exceptions
         problem = (str(error).splitlines() or [type(error).__name__])[0]
-        raise ConfigError(where, f": no such directory, and it cannot be downloaded from the hub ({problem})") from error
+        raise ConfigError(
+            where, f": no such directory, and it cannot be downloaded from the hub ({problem}); give a directory, or {SHIPPED}"
+        ) from error
