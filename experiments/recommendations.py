@@ -3,7 +3,7 @@
 make quickstart
 python experiments/recommendations.py --quickstart runs/quickstart
 
-Without --quickstart the numbers of the quick start stay as they are. `steps` are settings of the experiments, not results.
+Without --quickstart the numbers of the quick start stay as they are.
 """
 
 import argparse
@@ -30,9 +30,12 @@ def untrained(encoder: str) -> float:
 
 
 def many() -> dict[str, float]:
-    """Scores after 400 steps on the NLI sentences and captions (experiments/is_bert/run.py sets the steps)."""
-    scores = {row["model"]: float(row["value"]) for row in results("is_bert") if (row["table"], row["score"]) == ("sts", "average")}
-    return {"steps": 400, "untrained": untrained("bert-mini"), "simcse": scores["SimCSE"], "is_bert": scores["IS-BERT"]}
+    """Mean score of AMI on the upper half of the layers over the seeds, at the last step."""
+    rows = [row for row in results("simcse_family", "cls.csv") if (row["variant"], row["checkpoint"]) == ("AMI-upper-3", "last")]
+    (sif,) = (row["average"] for row in results(".", "baselines.csv") if row["baseline"] == "SIF as published")
+    score = statistics.mean(float(row["average"]) for row in rows)
+    steps = {int(row["step"]) for row in rows}
+    return {"steps": min(steps), "seeds": len(rows), "untrained": untrained("mini-2"), "simcse_ami": score, "sif": float(sif)}
 
 
 def family() -> dict[str, float]:
@@ -92,6 +95,13 @@ def neighbours(encoder: str, rate: float) -> dict[str, float]:
     return {"seeds": len(found), "paragraphs": paragraphs, "elsewhere": min(change for _, _, change in found)}
 
 
+def distilled() -> dict[str, float]:
+    """Scores of mini-2 by its best readout, of mini-2 after distillation, and of its teacher."""
+    scores = {(row["setting"], row["seed"]): float(row["mean"]) for row in results("stronger")}
+    students = [score for (setting, seed), score in scores.items() if setting == "mini-2" and seed != "0"]
+    return {"start": untrained("mini-2"), "student": statistics.mean(students), "teacher": scores["the teacher", "0"]}
+
+
 def scratch(workdir: Path) -> dict[str, float]:
     """Scores of the quick start on the generated test pairs."""
     found = json.loads((workdir / "scores.json").read_text(encoding="utf-8"))
@@ -120,6 +130,7 @@ def main() -> None:
         "neighbours": neighbours("MiniLM", 1e-5),
         "weak": adapting("mini-2", 1e-4),
         "family": family(),
+        "distilled": distilled(),
     }
     rounded = {part: {name: round(value, 1) for name, value in numbers.items()} for part, numbers in table.items()}
     options.output.write_text(json.dumps(rounded, indent=2) + "\n", encoding="utf-8")

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from jax_sentemb.__main__ import main
 from jax_sentemb.cli import dedup
 from jax_sentemb.cli.program import program
-from jax_sentemb.cli.recommend import MIN_SENTENCES, SMALL, CorpusSummary, advise, advised_length
+from jax_sentemb.cli.recommend import MIN_SENTENCES, MIN_TO_DISTIL, SMALL, CorpusSummary, advise, advised_length
 from jax_sentemb.cli.train import parse
 from jax_sentemb.data.corpus import is_running_text
 from jax_sentemb.data.quality import LONG, OVERLONG, SUSPICIOUS, find_suspicious, histogram, token_lengths
@@ -168,8 +168,8 @@ def test_lists_sorted_by_topic_pairs_and_variants_are_no_running_text():
     [
         (MIN_SENTENCES, "bert", "adapt"),
         (SMALL - 1, "bert", "adapt"),
-        (SMALL, "bert", "simcse"),
-        (1_000_000, "bert", "simcse"),
+        (SMALL, "bert", "simcse_ami"),
+        (1_000_000, "bert", "simcse_ami"),
         (50, "", "quickstart"),
         (1_000_000, "", "quickstart"),
     ],
@@ -188,6 +188,10 @@ def test_the_command_that_is_advised_is_one(usable, weights, recipe):
     assert (advice.steps == steps_per_epoch * config.train.num_train_epochs) if limit == -1 else (advice.steps == limit)
     assert steps_per_epoch * (advice.num_train_epochs - 1) < advice.steps <= steps_per_epoch * advice.num_train_epochs
     assert any("multi_view" in alternative.text for alternative in advice.alternatives)
+    distilled = [parse(shlex.split(other.command)[1:])[0] for other in advice.alternatives if "distill_encoder" in other.command]
+    assert [(config.encoder.weights, config.method.teacher) for config in distilled] == [("bert", "all-MiniLM-L6-v2")] * (
+        bool(weights) and usable >= MIN_TO_DISTIL
+    )
     for named in re.findall(
         r"(?:configs|experiments|docs)/[\w./]+", " ".join([advice.evidence, *(text for text, _ in advice.alternatives)])
     ):
@@ -216,6 +220,9 @@ def test_a_sentence_encoder_learns_from_neighbours_where_the_text_runs_on_else_f
         assert (advice.steps, advice.num_train_epochs) == (50, epochs)
         others = [other for other in advice.alternatives if "--config adapt" in other.command]
         assert len(others) == (method is Neighbours)
+        (smaller,) = [other.command for other in advice.alternatives if "distill_encoder" in other.command]
+        config, _, _ = parse(shlex.split(smaller)[1:])
+        assert (config.encoder.weights, config.encoder.layers, config.method.teacher) == ("encoder", "3", "encoder")
 
 
 def test_text_that_the_model_does_not_know_lowers_the_certainty():
