@@ -1,4 +1,4 @@
-"""Write evidence.md and the sentence about it in README.md: `python docs/evidence.py` compares the papers' claims with our studies.
+"""Write evidence.md and a sentence in comparing.md: `python docs/evidence.py` compares the papers' claims with our studies.
 
 The claims and the tables that can test them are in evidence.toml, our numbers in experiments/*/*.csv. A claim is compared in every
 table that has both of its methods.
@@ -19,7 +19,7 @@ import numpy as np
 from scipy import stats
 
 ROOT = Path(__file__).parents[1]
-PAGE, TABLE, README = ROOT / "docs" / "evidence.md", ROOT / "docs" / "evidence.toml", ROOT / "README.md"
+PAGE, TABLE, COMPARING = (ROOT / "docs" / name for name in ("evidence.md", "evidence.toml", "comparing.md"))
 START, END = "<!-- evidence -->", "<!-- /evidence -->"
 LEVEL = 0.05
 PRACTICAL = 0.25  # a difference below this has no practical size
@@ -333,13 +333,13 @@ def _difference(differences: Sequence[float], level: float) -> str:
 
 
 def sentence(claims: Sequence[Claim]) -> str:
-    """Return what the README says."""
+    """Return what comparing.md says."""
     counts = Counter(verdict(claim.settings, some) for claim, some in zip(claims, levels_of(claims), strict=True))
     came_out = (AS_LARGE, SMALLER, NO_SIZE, OPPOSITE)
     shown = ", ".join(f"{name}: {counts[name]}" for name in came_out)
     return (
         f"Of {len(claims)} claims of the papers {counts[UNDECIDED]} are undecided here and {counts[NOT_TESTED]} are not tested\n"
-        f"([evidence](docs/evidence.md)). The others came out\n{shown}."
+        f"([evidence](evidence.md)). The others came out\n{shown}."
     )
 
 
@@ -350,11 +350,11 @@ def load() -> tuple[list[Claim], list[dict[str, Any]], dict[str, str]]:
 
 
 def main() -> int:
-    """Write the page and the sentence in README.md."""
+    """Write the page and the sentence in comparing.md."""
     claims, _, _ = load()
     PAGE.write_text(page(claims), encoding="utf-8")
-    text = README.read_text(encoding="utf-8")
-    README.write_text(
+    text = COMPARING.read_text(encoding="utf-8")
+    COMPARING.write_text(
         re.sub(f"{START}.*?{END}", lambda _: f"{START}\n{sentence(claims)}\n{END}", text, flags=re.S), encoding="utf-8"
     )
     print(sentence(claims))

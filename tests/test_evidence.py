@@ -21,7 +21,7 @@ def loaded():
 def test_page_and_readme_are_those_of_the_studies(loaded):
     claims, _, _ = loaded
     assert evidence.PAGE.read_text(encoding="utf-8") == evidence.page(claims), "run python docs/evidence.py"
-    assert evidence.sentence(claims) in evidence.README.read_text(encoding="utf-8"), "run python docs/evidence.py"
+    assert evidence.sentence(claims) in evidence.COMPARING.read_text(encoding="utf-8"), "run python docs/evidence.py"
 
 
 def test_every_csv_file_of_the_studies_tests_a_claim_or_says_why_not(loaded):
