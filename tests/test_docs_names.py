@@ -266,5 +266,5 @@ def test_the_tutorial_trains_as_check_recommends():
     commands = "".join(text for _, text in blocks(ROOT / "docs/tutorial.md", ("console",))).replace("\\\n", " ")
     line = re.search(r"^\$ jax-sentemb (train .*--config\.data\.files=wikipedia\.txt.*)$", commands, re.M)
     assert line
-    advice = recommended(500, "path/to/bert", ordered=None, length=64)
+    advice = recommended(500, "experiments/pretraining/mini-2", ordered=None, length=64)
     assert parse(shlex.split(line[1]))[0] == parse(shlex.split(advice.command)[1:])[0]
