@@ -1,6 +1,6 @@
 """Measures the baselines of the studies and writes them into their pages: `python experiments/baselines.py --data DIR ...`.
 
-The baselines of the similarity sets are the untrained encoders by each readout and averages of word vectors. They are in
+The baselines of the similarity sets are tf-idf, averages of word vectors, and the untrained encoders by each readout. They are in
 baselines.csv. Without options the pages are written from that file. A test fails if a page has a table of such scores and not the
 block of its baselines.
 """
@@ -19,8 +19,8 @@ COMMAND = r"""python experiments/baselines.py --data DIR --vectors glove.6B.50d.
     --weights bert-mini=bert-mini mini-2=experiments/pretraining/mini-2"""
 NOTE = """\
 These are the baselines of all tables with similarity sets (Spearman × 100). The word vectors are
-GloVe with 50 numbers. SIF as published is fitted on the scored sentences. The last SIF is fitted on
-100,000 Wikipedia sentences."""
+GloVe with 50 numbers. tf-idf and SIF as published are fitted on the scored sentences. The last SIF
+is fitted on 100,000 Wikipedia sentences."""
 BEGIN, END = "<!-- baselines -->", "<!-- end of baselines -->"
 FOLDED = re.compile(rf"{re.escape(BEGIN)}\n.*?{re.escape(END)}", re.DOTALL)
 SIMILARITY = re.compile(r"STS12|STS14|five sets|five similarity sets", re.IGNORECASE)
@@ -44,7 +44,8 @@ def measure(data: Path, vectors: Path, weights: list[str]) -> list[dict[str, str
     items = suite.load_all([(name, False) for name in SEVEN], data / "senteval").items
     corpus = open_corpus(str(data / CORPUS))
     sentences = [corpus[row] for row in range(SENTENCES)]
-    models = word_vector_baselines(vectors, [text for item in items for text in item.sentences], sentences)
+    models = [load_eval_model("tf-idf", set)]
+    models += word_vector_baselines(vectors, [text for item in items for text in item.sentences], sentences)
     for entry in weights:
         name, _, path = entry.partition("=")
         models += [load_eval_model(f"{name} untrained, {readout}={path}@{readout}", set) for readout in POOLINGS]

@@ -32,10 +32,11 @@ def untrained(encoder: str) -> float:
 def many() -> dict[str, float]:
     """Mean score of AMI on the upper half of the layers over the seeds, at the last step."""
     rows = [row for row in results("simcse_family", "cls.csv") if (row["variant"], row["checkpoint"]) == ("AMI-upper-3", "last")]
-    (sif,) = (row["average"] for row in results(".", "baselines.csv") if row["baseline"] == "SIF as published")
+    words = {row["baseline"]: float(row["average"]) for row in results(".", "baselines.csv")}
     score = statistics.mean(float(row["average"]) for row in rows)
     steps = {int(row["step"]) for row in rows}
-    return {"steps": min(steps), "seeds": len(rows), "untrained": untrained("mini-2"), "simcse_ami": score, "sif": float(sif)}
+    baselines = {"untrained": untrained("mini-2"), "sif": words["SIF as published"], "tfidf": words["tf-idf"]}
+    return {"steps": min(steps), "seeds": len(rows), "simcse_ami": score, **baselines}
 
 
 def family() -> dict[str, float]:

@@ -20,7 +20,7 @@ def test_the_block_has_untrained_readouts_and_word_baselines_with_their_average(
     with (ROOT / "experiments" / "baselines.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     names = [row["baseline"] for row in rows]
-    words = ["word vectors, mean", "word vectors without stop words", "SIF as published", "SIF fitted on the corpus"]
+    words = ["tf-idf", "word vectors, mean", "word vectors without stop words", "SIF as published", "SIF fitted on the corpus"]
     readouts = [f"{model} untrained, {readout}" for model in ("bert-mini", "mini-2") for readout in ("cls", "mean", "first_last")]
     assert names == words + readouts
     for row in rows:
