@@ -54,6 +54,13 @@ def search_hits(rows, scores):
     return Hits(rows, scores.astype(np.float32))
 
 
+def test_a_document_with_most_of_the_best_chunks_does_not_hide_the_others():
+    documents = np.array([0] * 20 + [1, 2])
+    scores = np.linspace(1, 0, len(documents))
+    hits = best_chunks(lambda queries, count: search_hits(np.arange(count)[None], scores[None, :count]), 1, documents, 2)
+    assert hits.indices.tolist() == [[0, 20]]  # the first search sees eight chunks, all of document 0
+
+
 def test_a_search_that_misses_chunks_has_rows_without_a_result():
     hits = best_chunks(lambda queries, count: search_hits(np.array([[1, 0, -1]]), np.array([[0.5, 0.4, 0]])), 1, np.arange(3), 3)
     assert hits.indices.tolist() == [[1, 0, -1]]

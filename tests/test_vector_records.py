@@ -45,6 +45,18 @@ def test_each_row_has_its_record_and_an_empty_text_is_a_row_of_zeros(folder):
     assert [shard["records"]["empty"] for shard in read_manifest(folder)["shards"]] == [1, 3, 0, 1]
 
 
+def test_chunks_of_two_columns_of_a_record_belong_to_two_texts(tmp_path):
+    places = [(0, "title", 0, 3), (0, "text", 0, 9), (0, "text", 7, 15), (1, "title", 0, 4)]
+
+    def chunk(row):
+        record, column, start, end = places[row]
+        return Record(record, column, None, start, end)
+
+    facts = marked({"precision": "float32", "rows_per_shard": 3, "format": "npy", "chunks": "each"})
+    write_shards(tmp_path / "chunks", facts, ["1", "2", "3", "4"], encode, lambda count: None, Part(), chunk)
+    assert Vectors(tmp_path / "chunks").chunk_spans().tolist() == [[0, 0, 3], [1, 0, 9], [1, 7, 15], [2, 0, 4]]
+
+
 def test_parts_have_the_records_of_the_whole(folder, tmp_path):
     for number in (3, 1, 4, 2):
         write(tmp_path / "parts", Part(number, 4))
