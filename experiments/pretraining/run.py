@@ -25,6 +25,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from halves import save_halves
 from study_data import parse
 
 ROOT = Path(__file__).parents[2]
@@ -234,13 +235,9 @@ def decay(options):
 
 def publish(options):
     """Write the weights of the run that --decay-from ended as a BERT directory in float16; its model card stays."""
-    import numpy as np
-    from safetensors.numpy import load_file, save_file
-
     source, target = options.workdir / f"decay-{options.decay_from}" / "export", options.publish
     target.mkdir(parents=True, exist_ok=True)
-    tensors = {name: np.asarray(values, np.float16) for name, values in load_file(source / "model.safetensors").items()}
-    save_file(tensors, target / "model.safetensors", metadata={"format": "pt"})
+    save_halves(source / "model.safetensors", target / "model.safetensors")
     for name in ("config.json", "tokenizer.json", "tokenizer_config.json", "vocab.txt"):
         shutil.copyfile(source / name, target / name)
     print(f"{target}: {sum(file.stat().st_size for file in target.iterdir()) / 1e6:.1f} MB")

@@ -7,10 +7,12 @@ The model card of the target stays.
 
 import argparse
 import shutil
+import sys
 from pathlib import Path
 
-import numpy as np
-from safetensors.numpy import load_file, save_file
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from halves import save_halves
 
 LEFT_OUT = ("README.md", "jax_sentemb.json")  # the card that was written by hand, and hashes of the float32 files
 
@@ -24,8 +26,7 @@ def main() -> None:
         target = options.target / source.relative_to(options.export)
         target.parent.mkdir(parents=True, exist_ok=True)
         if source.suffix == ".safetensors":
-            halves = {name: np.asarray(values, np.float16) for name, values in load_file(source).items()}
-            save_file(halves, target, metadata={"format": "pt"})
+            save_halves(source, target)
         else:
             shutil.copyfile(source, target)
     files = [path for path in options.target.rglob("*") if path.is_file()]

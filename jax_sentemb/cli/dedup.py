@@ -165,12 +165,14 @@ def _encode(options: argparse.Namespace, files: str, records: Records) -> Any:
             f"{cut:,} texts longer than {encoder.max_seq_length} tokens were cut: they are compared by their beginnings; "
             "`encode --chunks mean` writes vectors of whole texts"
         )
+    rows: Any = vectors
     if len(unknown := texts_of_unknown_pieces(encoder, records.texts)):
+        rows = ZeroedRows(vectors, unknown)
         note(
             f"{len(unknown):,} texts (the first is record {unknown[0]}) have only pieces that the tokenizer does not know, such as "
             "emoji: they are dropped only if their text is equal to that of a kept one"
         )
-    return WithEmptyRows(ZeroedRows(vectors, unknown), records.empty_texts)
+    return WithEmptyRows(rows, records.empty_texts)
 
 
 def _facts(options: argparse.Namespace, files: str, records: Records, result: "Deduplicated", model: str) -> dict[str, Any]:

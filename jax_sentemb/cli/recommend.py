@@ -204,11 +204,9 @@ def _train(corpus: CorpusSummary) -> Advice:
         **limit,
         **choice.settings,
     }
-    command = ["jax-sentemb", "train", "--config", choice.recipe, "--workdir", f"runs/{choice.recipe}"]
-    taught = _distill(corpus, TEACHER, **{"optimizer.learning_rate": 5e-4})
     return Advice(
         choice.recipe,
-        shlex.join(command + [f"--config.{field}={value}" for field, value in flags.items()]),
+        _train_command(choice.recipe, flags),
         corpus.length,
         epochs,
         corpus.usable // batch * epochs if limit else choice.steps,
@@ -218,17 +216,24 @@ def _train(corpus: CorpusSummary) -> Advice:
             *([Alternative(LONG)] if corpus.length > LENGTHS[0] else []),
             *([Alternative(CHECKPOINT)] if corpus.weights and choice is not FEW else []),
             *map(Alternative, choice.alternatives),
-            *([Alternative(DISTILLED, taught)] if corpus.weights and corpus.usable >= MIN_TO_DISTIL else []),
+            *_distil(corpus, DISTILLED, TEACHER, **{"optimizer.learning_rate": 5e-4}),
             *([Alternative(ORDERED)] if corpus.ordered else []),
         ],
     )
 
 
-def _distill(corpus: CorpusSummary, teacher: str, **settings: Any) -> str:
-    """Return the command that distils a teacher into the weights."""
+def _train_command(recipe: str, settings: dict[str, Any]) -> str:
+    """Return the command that trains a recipe with these settings."""
+    command = ["jax-sentemb", "train", "--config", recipe, "--workdir", f"runs/{recipe}"]
+    return shlex.join(command + [f"--config.{field}={value}" for field, value in settings.items()])
+
+
+def _distil(corpus: CorpusSummary, text: str, teacher: str, **settings: Any) -> list[Alternative]:
+    """Return the alternative that distils a teacher into the weights; nothing without weights or with too few sentences."""
+    if not corpus.weights or corpus.usable < MIN_TO_DISTIL:
+        return []
     flags = {"data.files": corpus.files, **corpus.columns, "encoder.weights": corpus.weights, "method.teacher": teacher, **settings}
-    command = ["jax-sentemb", "train", "--config", "distill_encoder", "--workdir", "runs/distill_encoder"]
-    return shlex.join(command + [f"--config.{field}={value}" for field, value in flags.items()])
+    return [Alternative(text, _train_command("distill_encoder", flags))]
 
 
 def _adapt(corpus: CorpusSummary) -> Advice:
@@ -242,15 +247,11 @@ def _adapt(corpus: CorpusSummary) -> Advice:
     flags |= {"train.grad_cache_chunk": CHUNK} if corpus.length >= CHUNKED_LENGTH and corpus.usable >= BATCH else {}
     flags |= {"data.batch_size": corpus.usable} if corpus.usable < BATCH else {}
 
-    def command(choice: Choice) -> str:
-        settings = [f"--config.{field}={value}" for field, value in (flags | choice.settings).items()]
-        return shlex.join(["jax-sentemb", "train", "--config", choice.recipe, "--workdir", f"runs/{choice.recipe}", *settings])
-
-    choice, can_distil = NEIGHBOURS if corpus.ordered else ADAPT, corpus.usable >= MIN_TO_DISTIL
+    choice = NEIGHBOURS if corpus.ordered else ADAPT
     rows = corpus.usable // 2 if choice is NEIGHBOURS else corpus.usable
     return Advice(
         choice.recipe,
-        command(choice),
+        _train_command(choice.recipe, flags | choice.settings),
         corpus.length,
         math.ceil(choice.steps / (rows // min(BATCH, rows))),
         choice.steps,
@@ -259,9 +260,9 @@ def _adapt(corpus: CorpusSummary) -> Advice:
         [
             *([Alternative(LONG)] if corpus.length > LENGTHS[0] else []),
             *map(Alternative, choice.alternatives),
-            *([Alternative(SENTENCES, command(ADAPT))] if choice is NEIGHBOURS else []),
+            *([Alternative(SENTENCES, _train_command(ADAPT.recipe, flags | ADAPT.settings))] if choice is NEIGHBOURS else []),
             Alternative(f"the encoder as it is, with the pooling {corpus.pooling} of its directory:", shlex.join(encode)),
-            *([Alternative(FASTER, _distill(corpus, corpus.weights, **{"encoder.layers": 3}))] if can_distil else []),
+            *_distil(corpus, FASTER, corpus.weights, **{"encoder.layers": 3}),
             Alternative(
                 "a static table, if speed counts more than the last points"
                 + ("; with so few sentences, add other text (docs/methods/distillation.md):" if corpus.usable < SMALL else ":"),

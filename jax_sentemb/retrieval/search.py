@@ -315,8 +315,8 @@ def tiles(vectors: VectorSource, progress: OnProgress | None = None) -> Iterator
     """Yield blocks of scores that together contain each pair of different rows once. All other entries are -inf.
 
     A block is its first row, its first column, its scores, and the largest score of each row, Inf for a row that is not finite. The
-    device computes the next block while the caller reads this one. `progress` is called with
-    the number of blocks that were read and with the number of all blocks.
+    device computes the next block while the caller reads this one. `progress` is called with the number of blocks that were read
+    and with the number of all blocks.
     """
     size = block_size(TILE, len(vectors))
     blocks_of_rows = -(-len(vectors) // size)
