@@ -1,12 +1,13 @@
-"""Distils all-MiniLM-L6-v2 into mini-2 and into layers of itself: baselines, the choice of settings, the final runs, the curves.
+"""Distils all-MiniLM-L6-v2 into mini-2 and into layers of itself: baselines, the choice of settings, final runs, curves, widths.
 
     python experiments/stronger/texts.py --data DIR --output texts
     python experiments/stronger/distil.py STAGE --texts texts --data DIR --teacher MINILM --mini mini-2 \\
         --glove glove.6B.300d.npz --output runs/distil
 
 Stages: `baselines` (not trained), `choose` (one seed of each setting; no labels are read), `final` (five seeds of the chosen
-settings), `curve` (scores along a run on Wikipedia and on mixed text). One run at a time; a row of STAGE.csv for each. SIGTERM ends
-after the step, and the same command continues.
+settings), `curve` (scores along a run on Wikipedia and on mixed text), `matryoshka` (scores of short embeddings: prefixes that were
+trained, beside PCA of ordinary students). One run at a time; its rows in STAGE.csv are written at its end. SIGTERM ends after
+the step, and the same command continues. `--settings` and `--seeds` limit a stage to some of its runs.
 """
 
 import argparse
@@ -41,12 +42,14 @@ from jax_sentemb.evaluation.sts_data import StsTask
 from jax_sentemb.evaluation.word_baselines import WordAverageBaseline
 from jax_sentemb.files import read_json, replacing, write_json
 from jax_sentemb.inference.load import load
+from jax_sentemb.inference.postprocess import principal_axes
 from jax_sentemb.recipes import override, read_config
 from jax_sentemb.training.run import run
 
 SETS = ("STS12", "STS14", "STS15", "STSBenchmark-test", "SICKRelatedness-test")
 MEASURES = ("neighbours", "pairs", "cosine")
 FIELDS = ("setting", "seed", "step", *MEASURES, "minutes", *SETS, "mean", "mean without W")
+WIDTH_FIELDS = ("setting", "seed", "embedding", "width", "step", *SETS, "mean", "of the full width, %")
 SEEDS = (1, 2, 3, 4, 5)
 
 MINI = {"encoder.weights": "MINI", "optimizer.learning_rate": 5e-4}
@@ -85,6 +88,21 @@ CURVE = {
     for text in ("wiki", "mix")
 }
 CURVE_STEPS = 500
+# Widths of an embedding of mini-2, which has 256 numbers. The teacher's width cannot be cut, so the student's vectors are exported.
+WIDTHS = (64, 128)
+PREFIXES = FINAL["mini-2"] | {"train.matryoshka": ",".join(map(str, WIDTHS)), "method.output": "student"}
+MATRYOSHKA: dict[str, dict[str, Any]] = {
+    "mini-2; prefixes": PREFIXES,
+    "mini-2; prefixes; rank": PREFIXES | RANK,
+    "mini-2; PCA": FINAL["mini-2"],
+    "mini-2; rank; PCA": FINAL["mini-2"] | RANK,
+}
+PCA_SENTENCES = 50_000  # of the training text
+
+Row = dict[str, Any]
+Embed = Callable[[Any], np.ndarray]
+Cut = Callable[[Any, int | None], np.ndarray]  # sentences and a width (None: all numbers) -> embeddings
+Run = tuple[str, int, Callable[[], Row | list[Row]]]  # setting, seed, and the function that makes rows of the table
 
 
 def config_of(options: argparse.Namespace, settings: dict[str, Any], seed: int) -> Config:
@@ -131,14 +149,19 @@ def without_map(export: Path) -> Callable[[Any], np.ndarray]:
         return load(folder)
 
 
-def folder_of(options: argparse.Namespace, setting: str, seed: int) -> Path:
-    """Return the work directory of a run."""
-    return options.output / options.stage / f"{''.join(c if c.isalnum() else '_' for c in setting)}-{seed}"
+def folder_of(options: argparse.Namespace, setting: str, seed: int, stage: str = "") -> Path:
+    """Return the work directory of a run of a stage, by default that of the command line."""
+    return options.output / (stage or options.stage) / f"{''.join(c if c.isalnum() else '_' for c in setting)}-{seed}"
 
 
-def train(options: argparse.Namespace, setting: str, settings: dict[str, Any], seed: int) -> dict[str, Any]:
-    """Train a student, or continue it; return the row without scores. Exits with 75 after a signal."""
-    folder = folder_of(options, setting, seed)
+def train(
+    options: argparse.Namespace, setting: str, settings: dict[str, Any], seed: int, folder: Path | None = None
+) -> dict[str, Any]:
+    """Train a student in `folder`, by default that of the stage, or continue it; return the row without scores.
+
+    Exits with 75 after a signal.
+    """
+    folder = folder or folder_of(options, setting, seed)
     begin = time.monotonic()
     if code := run(config_of(options, settings, seed), folder):
         sys.exit(code)
@@ -159,13 +182,13 @@ def scored(folder: Path, scores: Scores) -> dict[str, str]:
     return {name: f"{value:.2f}" for name, value in values.items()}
 
 
-def choose(options: argparse.Namespace) -> Iterator[tuple[str, int, Callable[[], dict[str, Any]]]]:
+def choose(options: argparse.Namespace) -> Iterator[Run]:
     """Yield the runs of the stage `choose`."""
     for setting, settings in CHOICES.items():
         yield setting, 1, functools.partial(train, options, setting, SHORT | settings, 1)
 
 
-def final(options: argparse.Namespace) -> Iterator[tuple[str, int, Callable[[], dict[str, Any]]]]:
+def final(options: argparse.Namespace) -> Iterator[Run]:
     """Yield the runs of the stage `final`."""
 
     def one(setting: str, settings: dict[str, Any], seed: int) -> dict[str, Any]:
@@ -177,7 +200,7 @@ def final(options: argparse.Namespace) -> Iterator[tuple[str, int, Callable[[], 
             yield setting, seed, functools.partial(one, setting, settings, seed)
 
 
-def curve(options: argparse.Namespace) -> Iterator[tuple[str, int, Callable[[], dict[str, Any]]]]:
+def curve(options: argparse.Namespace) -> Iterator[Run]:
     """Yield runs to each step of a curve; the run of a later step continues that of an earlier one."""
 
     def one(setting: str, settings: dict[str, Any], step: int) -> dict[str, Any]:
@@ -189,7 +212,70 @@ def curve(options: argparse.Namespace) -> Iterator[tuple[str, int, Callable[[], 
             yield setting, step, functools.partial(one, setting, settings, step)
 
 
-def baselines(options: argparse.Namespace) -> Iterator[tuple[str, int, Callable[[], dict[str, Any]]]]:
+def matryoshka(options: argparse.Namespace) -> Iterator[Run]:
+    """Yield students whose prefixes are trained, and ordinary students with PCA; one of these is the student of `final`."""
+
+    def cuts_of(export: Path, prefixes_only: bool) -> dict[str, Cut]:
+        embed = remembering(load(export))
+        cuts: dict[str, Cut] = {"prefix": lambda texts, width: embed(texts)[:, :width]}
+        if prefixes_only:
+            return cuts
+        sentences = training_text(options)
+        return cuts | pca("W s", embed, sentences) | pca("s", remembering(without_map(export)), sentences)
+
+    def student(setting: str, settings: dict[str, Any], seed: int) -> list[dict[str, Any]]:
+        is_final = settings == FINAL["mini-2"]
+        folder = folder_of(options, "mini-2", seed, "final") if is_final else folder_of(options, setting, seed)
+        row = train(options, setting, settings, seed, folder)
+        return width_rows(options, row, cuts_of(folder / "export", "train.matryoshka" in settings))
+
+    for seed in SEEDS:
+        for setting, settings in MATRYOSHKA.items():
+            yield setting, seed, functools.partial(student, setting, settings, seed)
+
+
+def remembering(embed: Embed) -> Embed:
+    """Return a function with the results of `embed` that embeds each text once."""
+    vectors: dict[str, np.ndarray] = {}
+
+    def embed_new(texts: Any) -> np.ndarray:
+        if new := [text for text in dict.fromkeys(texts) if text not in vectors]:
+            vectors.update(zip(new, embed(new), strict=True))
+        return np.stack([vectors[text] for text in texts])
+
+    return embed_new
+
+
+def training_text(options: argparse.Namespace) -> list[str]:
+    """Return up to PCA_SENTENCES evenly spread sentences of the mixed text."""
+    sentences = open_corpus(str(options.texts / "mix.txt"))
+    rows = np.unique(np.linspace(0, len(sentences) - 1, min(PCA_SENTENCES, len(sentences))).astype(int))
+    return [sentences[row] for row in rows.tolist()]
+
+
+def pca(name: str, embed: Embed, sentences: list[str]) -> dict[str, Cut]:
+    """Return projections on the principal axes of the embeddings of some sentences, with their mean subtracted and without."""
+    mean, _, axes = principal_axes(embed(sentences))
+    return {
+        f"PCA of {name}": lambda texts, width: (embed(texts) - mean) @ axes[:, :width],
+        f"PCA of {name}, mean not subtracted": lambda texts, width: embed(texts) @ axes[:, :width],
+    }
+
+
+def width_rows(options: argparse.Namespace, row: dict[str, Any], cuts: dict[str, Cut]) -> list[dict[str, Any]]:
+    """Return the scores of each way to cut an embedding at each width, and of the whole embedding."""
+    scores, rows = Scores(options.senteval), []
+    for name, cut in cuts.items():
+        full = cut(["a sentence"], None).shape[1]
+        by_width = {width: scores(functools.partial(cut, width=width)) for width in (*WIDTHS, full)}
+        for width, values in by_width.items():
+            values |= {"of the full width, %": 100 * values["mean"] / by_width[full]["mean"]}
+            texts = {field: f"{value:.2f}" for field, value in values.items()}
+            rows.append({**row, "embedding": name, "width": width, **texts})
+    return rows
+
+
+def baselines(options: argparse.Namespace) -> Iterator[Run]:
     """Yield what is not trained here: mini-2 by each pooling, layers, GloVe with SIF weights, the teacher, its static table."""
     models = {f"mini-2, {pooling}": f"{options.mini}@{pooling}" for pooling in ("cls", "mean", "first_last")}
     models |= {"the teacher": str(options.teacher)} | (
@@ -267,11 +353,11 @@ def as_row(name: str, values: dict[str, float]) -> dict[str, Any]:
     return {"setting": name, "seed": 0} | {key: f"{value:.2f}" for key, value in values.items()}
 
 
-def add_row(file: Path, row: dict[str, Any]) -> None:
-    """Add a row to a table, which is replaced as a whole."""
-    rows = [*rows_of(file), {name: str(row.get(name, "")) for name in FIELDS}]
+def add_rows(file: Path, new: list[Row], fields: tuple[str, ...]) -> None:
+    """Add rows to a table, which is replaced as a whole."""
+    rows = [*rows_of(file), *({name: str(row.get(name, "")) for name in fields} for row in new)]
     with replacing(file) as partial, partial.open("w", newline="", encoding="utf-8") as opened:
-        writer = csv.DictWriter(opened, FIELDS)
+        writer = csv.DictWriter(opened, fields)
         writer.writeheader()
         writer.writerows(rows)
 
@@ -284,23 +370,40 @@ def rows_of(file: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(opened))
 
 
+def chosen(options: argparse.Namespace, runs: list[Run], parser: argparse.ArgumentParser) -> list[Run]:
+    """Return the runs of a stage that --settings and --seeds choose; end with an error if the stage lacks one of them."""
+    settings, seeds, _ = (set(column) for column in zip(*runs, strict=True))
+    for option, own in (("settings", settings), ("seeds", seeds)):
+        given = getattr(options, option)
+        if unknown := [value for value in given or () if value not in own]:
+            choices = " | ".join(map(str, sorted(own)))
+            parser.error(f"--{option} {unknown[0]}: not in the stage {options.stage}; choose from {choices}")
+    settings, seeds = options.settings or settings, options.seeds or seeds
+    return [each for each in runs if each[0] in settings and each[1] in seeds]
+
+
 def main() -> None:
     """Run what a stage lacks."""
-    stages = {function.__name__: function for function in (baselines, choose, final, curve)}
+    stages = {function.__name__: function for function in (baselines, choose, final, curve, matryoshka)}
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("stage", choices=stages)
     for name in ("texts", "teacher", "mini", "output"):
         parser.add_argument(f"--{name}", type=Path, required=True)
     parser.add_argument("--glove", type=Path, help="GloVe vectors; without them their baselines are left out")
     parser.add_argument("--static", type=Path, help="a static table of the teacher (jax-sentemb distill)")
+    parser.add_argument("--settings", nargs="+", metavar="NAME", help="only these settings of the stage")
+    parser.add_argument("--seeds", nargs="+", type=int, metavar="SEED", help="only these seeds")
     options = parse(parser, senteval="senteval")
+    runs = chosen(options, list(stages[options.stage](options)), parser)
     options.output.mkdir(parents=True, exist_ok=True)
-    file = options.output / f"{options.stage}.csv"
-    for setting, seed, row_of in stages[options.stage](options):
+    file, fields = options.output / f"{options.stage}.csv", WIDTH_FIELDS if options.stage == "matryoshka" else FIELDS
+    for setting, seed, rows_of_run in runs:
         if not any((row["setting"], row["seed"]) == (setting, str(seed)) for row in rows_of(file)):
-            row = row_of()
-            add_row(file, row)
-            print({name: value for name, value in row.items() if value}, flush=True)
+            result = rows_of_run()
+            rows = result if isinstance(result, list) else [result]
+            add_rows(file, rows, fields)
+            for row in rows:
+                print({name: row[name] for name in fields if row.get(name)}, flush=True)
 
 
 if __name__ == "__main__":
