@@ -1,7 +1,12 @@
 """jax-sentemb compare: the runs it makes, its table, and its messages."""
 
 import csv
+import os
 import re
+import signal
+import subprocess
+import sys
+import time
 
 import numpy as np
 import pytest
@@ -10,6 +15,7 @@ from jax_sentemb.cli import compare
 from jax_sentemb.cli.program import program
 from jax_sentemb.data import synthetic
 from jax_sentemb.training import run
+from tests.pages import ROOT
 
 TINY = [
     "--config.encoder.hidden_size=32", "--config.encoder.num_hidden_layers=1", "--config.encoder.num_attention_heads=2",
@@ -135,3 +141,38 @@ def test_a_recipe_with_labels_is_refused_before_the_first_run_trains(folder, tmp
     assert "variant=sbert_nli:published: " in capsys.readouterr().err
     assert not list(tmp_path.glob("*simcse*/scores.json"))
     assert list(tmp_path.glob("*start*/scores.json"))
+
+
+@pytest.mark.nightly
+def test_a_comparison_that_was_killed_and_stopped_has_the_table_of_an_undisturbed_one(folder, tmp_path):
+    """The first training is killed (SIGKILL) while it saves, the second is stopped (SIGTERM), the third command ends."""
+    recipe = ["recipe: simcse", "data.batch_size: 8", "data.max_seq_length: 24", "method.pooling: mean", "train.max_steps: 6"]
+    options = ["--recipes", str(write(tmp_path / "own.yaml", recipe)), "--seeds", "2", "--steps", "6", "--batch-size", "8"]
+    options += ["--max-seq-length", "24", "--config.train.save_steps=2", "--config.train.logging_steps=1", *TINY]
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu", "JAX_DISABLE_MOST_OPTIMIZATIONS": "1", "XDG_CACHE_HOME": str(tmp_path)}
+
+    def begin(workdir, *module):
+        line = [sys.executable, "-m", *module, "compare", *command(folder, *options)[1:], "--workdir", str(workdir)]
+        return subprocess.Popen(line, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+
+    def end(process, code):
+        message = process.communicate(timeout=600)[1]
+        assert process.returncode == code, message
+
+    straight, disturbed = tmp_path / "straight", tmp_path / "disturbed"
+    end(begin(straight, "jax_sentemb"), 0)
+    end(begin(disturbed, "tests.die_at", "done:1"), -signal.SIGKILL)
+    assert len(list(disturbed.glob("*start*/scores.json"))) == 6
+    assert not list(disturbed.glob("*own*/scores.json"))
+    process, log = begin(disturbed, "tests.die_at", "slow"), disturbed / "train.seed=1,variant=own_common" / "metrics.jsonl"
+    while not (log.exists() and '"step": 2' in log.read_text(encoding="utf-8")):
+        assert process.poll() is None, process.communicate()[1]
+        time.sleep(0.02)
+    process.send_signal(signal.SIGTERM)
+    end(process, 75)
+    assert len(list(disturbed.glob("*own*/scores.json"))) == 1
+    end(begin(disturbed, "jax_sentemb"), 0)
+    for name in ("compare.csv", "compare.md", "sweep.csv"):
+        assert (disturbed / name).read_bytes() == (straight / name).read_bytes(), name
+    for weights in straight.glob("*own*/export/model.safetensors"):
+        assert (disturbed / weights.relative_to(straight)).read_bytes() == weights.read_bytes()
