@@ -114,7 +114,10 @@ class Evaluation:
     # The score that selects the weights. Empty: the first that is available of dev, agreement with a teacher and validation,
     # or else the last weights.
     select: str = setting("", choices=("", "dev", "agreement", "validation", "retrieval", "last"))
-    # Files of text on which the agreement with a teacher is measured; empty: the sentences of data.validation.
+    # A stronger model that judges a method without a teacher: how many of its nearest neighbours the encoder has too. Empty: none.
+    teacher: str = ""
+    # Files of text on which the agreement with a teacher is measured. Empty: the sentences of data.validation, or for eval.teacher
+    # sentences of the corpus.
     held_out: str = ""
     patience: int = setting(0, least=0)  # evaluations without improvement after which training ends; 0: never
     batch_size: int = setting(64, least=1)  # sentences that are encoded at once in evaluations

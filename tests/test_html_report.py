@@ -388,10 +388,11 @@ def test_the_neighbours_that_changed_most_of_a_hand_case(monkeypatch):
         for angles in ([0, 1, 40, 41, 90, 91], [0, 1, 40, 91, 90, 41])  # sentences 3 and 5 have changed places
     )
     # Changes of the six: 0, 0, 4 + 4, 2 + 3, 1 + 1, 3 + 2. Sentences 3 and 5 are neighbours of 2, which comes first.
-    chosen, kept = samples.changed_most(before, after)
+    chosen, kept, changed = samples.changed_most(before, after)
     assert chosen.tolist() == [2, 4, 0]
     assert kept == round(2 / 6, 4)
-    assert samples.changed_most(before, before)[1] == 1.0
+    assert changed == round(4 / 6, 4)
+    assert samples.changed_most(before, before)[1:] == (1.0, 0.0)
 
 
 def test_stored_vectors_are_read_again_for_the_same_sentences_only():

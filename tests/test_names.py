@@ -67,6 +67,7 @@ OF_THE_WHOLE = {
     "test_study_baselines.py": "experiments/baselines.py",
     "test_study_commands.py": "commands in the READMEs of experiments/",
     "test_study_data.py": "experiments/data.py",
+    "test_study_distil.py": "experiments/stronger/distil.py",
     "test_study_runs.py": "commands in the READMEs of experiments/, run on tiny data",
     "test_threads.py": "what threads may share",
     "test_attention_figures.py": "experiments/attention_figures",

@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 from tiny_models import tiny_model
 
+import jax_sentemb
 from jax_sentemb.__main__ import main
 from jax_sentemb.cli.program import program
 from jax_sentemb.config import Config, Data, Encoder
 from jax_sentemb.data import synthetic
+from jax_sentemb.errors import ConfigError
 from jax_sentemb.evaluation.model_spec import load_eval_model
 from jax_sentemb.formats.encode_settings import EncodeSettings, read_encode_settings
 from jax_sentemb.formats.huggingface import read_encoder
@@ -144,6 +146,74 @@ def test_the_start_is_scored_by_its_own_readout_and_can_be_the_best(harmful, enc
     assert scores["verdict"] in (harmful["dev"] / "export" / "README.md").read_text()
     same = (encoder / "model.safetensors").read_bytes()
     assert (harmful["dev"] / "export" / "model.safetensors").read_bytes() == same
+
+
+def train_adapt(encoder, workdir, **settings):
+    """Run the recipe adapt with a rate that ruins the encoder."""
+    options = {
+        "data.files": encoder.parent / "corpus.txt", "encoder.weights": encoder, "optimizer.learning_rate": 0.1,
+        "optimizer.warmup_ratio": 0, "train.max_steps": 2, "data.batch_size": 16, "eval.eval_steps": 1, "train.save_steps": 1,
+        "optimizer.lr_scheduler_type": "constant", "eval.diagnostic_sentences": 40, **settings,
+    }  # fmt: skip
+    flags = [f"--config.{name}={value}" for name, value in options.items()]
+    assert program(main, ["jax-sentemb", "train", "--config", "adapt", f"--workdir={workdir}", *flags]) == 0
+    return json.loads((workdir / "scores.json").read_text())
+
+
+def test_a_stronger_model_keeps_the_start_if_no_step_agrees_more_with_it(encoder, tmp_path, capsys):
+    """Here it is the start itself, so that every other model agrees less."""
+    folder = tmp_path / "run"
+    scores = train_adapt(encoder, folder, **{"eval.teacher": encoder, "train.max_steps": 1})
+    verdict = "the export has the weights of the start: no later ones were better by agreement with the teacher"
+    assert (scores["step"], scores["verdict"], scores["changes"]) == (0, verdict, {})
+    teacher = scores["teacher"]
+    assert (teacher["names"], teacher["is_distilled"], teacher["sentences"]) == (["model"], False, 200)
+    assert teacher["agreement"]["neighbours"] == teacher["start"] == pytest.approx(100, abs=0.5)
+    assert f"warning: {verdict}" in capsys.readouterr().err
+    scores = train_adapt(encoder, folder, **{"eval.teacher": encoder})  # continues
+    assert (scores["step"], scores["verdict"]) == (0, verdict)
+    card = (folder / "export" / "README.md").read_text()
+    assert "Compared with a stronger model: model; on 200 sentences 100.0 % of the ten nearest neighbours are the same" in card
+    for text in (card, (folder / "report.html").read_text(), capsys.readouterr().err):
+        assert verdict in text
+    assert (folder / "export" / "model.safetensors").read_bytes() == (encoder / "model.safetensors").read_bytes()
+
+
+def test_without_labels_the_run_shows_which_neighbours_changed(encoder, tmp_path, capsys):
+    folder = tmp_path / "run"
+    scores = train_adapt(encoder, folder)
+    changes = scores["changes"]
+    assert (scores["step"], changes["sentences"], changes["is_judged"]) == (2, 40, False)
+    assert 0.1 < changes["changed"] <= 1
+    printed = capsys.readouterr().err
+    share = f"{changes['changed']:.1%} of 40 sentences have another nearest sentence than before the training"
+    assert f"changes   {share}" in printed
+    assert 1 <= printed.count("    before: ") == printed.count("    after:  ") <= 3
+    assert "cannot tell whether the export is better than the start" in printed
+    assert "--config.eval.teacher=MODEL" in printed
+    sentence = f"{share}; without labels or a stronger model nobody can tell whether it is a better one."
+    assert sentence in (folder / "export" / "README.md").read_text()
+    assert sentence in (folder / "report.html").read_text()
+
+
+def test_labelled_pairs_keep_the_start_in_the_recipe_for_ready_encoders(harmful, encoder, tmp_path):
+    scores = train_adapt(encoder, tmp_path / "run", **{"eval.dev": encoder.parent / "pairs.tsv"})
+    assert (scores["step"], scores["changes"]) == (0, {})
+    assert scores["verdict"] == "the export has the weights of the start: no later ones were better by dev"
+
+
+def test_in_python_the_teacher_of_a_recipe_without_one_judges(encoder, monkeypatch):
+    configs = []
+
+    def record(config, workdir, begin, temporary):
+        configs.append(config)
+        raise ConfigError("enough")
+
+    monkeypatch.setattr("jax_sentemb.training.api.training_run.run", record)
+    with pytest.raises(ConfigError, match="enough"):
+        jax_sentemb.train(SENTENCES, encoder, recipe="adapt", teacher="stronger")
+    (config,) = configs
+    assert (config.encoder.weights, config.eval.teacher) == (str(encoder), "stronger")
 
 
 def test_scores_have_the_default_prompt_too(encoder):

@@ -35,7 +35,8 @@ class Card:
     scores: Mapping[str, dict] = field(default_factory=dict)  # set -> result of `correlate_tasks`
     missing_tasks: Sequence[str] = ()  # evaluation sets that were missing and therefore not scored
     verdict: str = ""  # a warning if the model is worse than the one it was trained from
-    teacher: Mapping[str, Any] = field(default_factory=dict)  # of a distilled model: names, agreement, speed
+    teacher: Mapping[str, Any] = field(default_factory=dict)  # facts of `training.agreement.Agreement.summary`
+    changes: Mapping[str, Any] = field(default_factory=dict)  # changed nearest neighbours: "sentences", "changed", "is_judged"
     widths: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # scores of shortened embeddings, by their width
 
 
@@ -83,7 +84,8 @@ def render(
         embedding=embedding,
         scores=_score_rows(card.scores),
         missing_tasks=list(map(markdown, card.missing_tasks)),
-        teacher=f"Distilled from {describe_teacher(card.teacher)}." if card.teacher else "",
+        teacher=f"{_teacher_role(card.teacher)} {describe_teacher(card.teacher)}." if card.teacher else "",
+        changes=f"{describe_changes(card.changes)}." if card.changes else "",
         widths=f"{describe_widths(card.widths)}." if card.widths else "",
         training=[(_cell(key), _cell(value)) for key, value in for_readers(card.training).items()],
     )
@@ -103,13 +105,25 @@ def for_readers(training: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def _teacher_role(facts: Mapping[str, Any]) -> str:
+    return "Distilled from" if facts["is_distilled"] else "Compared with a stronger model:"
+
+
+def describe_changes(facts: Mapping[str, Any]) -> str:
+    """Return a text about the nearest neighbours that differ from those of the start, and whether anything judges them."""
+    text = f"{facts['changed']:.1%} of {facts['sentences']:,} sentences have another nearest sentence than before the training"
+    return text if facts["is_judged"] else f"{text}; without labels or a stronger model nobody can tell whether it is a better one"
+
+
 def describe_teacher(facts: Mapping[str, Any]) -> str:
-    """Return a text about the teacher of a student: its names, their agreement, and how much faster the student is."""
+    """Return a text about a teacher: its names, the agreement with it, and how much faster a student is."""
     values = facts["agreement"]
     names = " and ".join(map(markdown, facts["names"]))
+    start = f" ({facts['start']:.1f} % before the training)" if "start" in facts else ""
     text = (
-        f"{names}; on {facts['sentences']:,} held-out sentences {values['neighbours']:.1f} % of the ten "
-        f"nearest neighbours are the same, the similarities of pairs correlate by {values['pairs'] / 100:.3f} (Spearman)"
+        f"{names}; on {facts['sentences']:,} {'held-out ' if facts['is_distilled'] else ''}sentences "
+        f"{values['neighbours']:.1f} % of the ten nearest neighbours are the same{start}, "
+        f"the similarities of pairs correlate by {values['pairs'] / 100:.3f} (Spearman)"
     )
     if "cosine" in values:
         text += f", and the cosine to the teacher's vectors is {values['cosine'] / 100:.3f}"

@@ -177,16 +177,18 @@ def export_run(output: Path, metadata: dict[str, Any], params: Params, workdir: 
     if is_words(metadata):
         export_word_model(output, metadata, params, tokenizer, embed, step)
         return
+    scored = metadata if metadata.get("scores_of_step") == step else {}
     card = Card(
         name=metadata["name"],
         method=metadata["method"],
         base_model=metadata["base_model"],
         training={**metadata["training"], "steps": step},
-        scores=metadata.get("scores", {}) if metadata.get("scores_of_step") == step else {},
+        scores=scored.get("scores", {}),
         missing_tasks=metadata["missing_tasks"],
-        verdict=metadata.get("verdict", ""),
-        teacher=metadata.get("teacher", {}) if metadata.get("scores_of_step") == step else {},
-        widths=metadata.get("widths", {}) if metadata.get("scores_of_step") == step else {},
+        verdict=scored.get("verdict", ""),
+        changes=scored.get("changes", {}),
+        teacher=scored.get("teacher", {}),
+        widths=scored.get("widths", {}),
     )
     model = SentenceModel(
         transformer_config(metadata["encoder"]),

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from jax_sentemb.errors import Setting, stored_text
-from jax_sentemb.formats.model_card import describe_teacher, describe_widths
+from jax_sentemb.formats.model_card import describe_changes, describe_teacher, describe_widths
 from jax_sentemb.public_text import without_folders
 from jax_sentemb.reporting.html_parts import Figure, duration_text, fact_text, number_text, score_text
 from jax_sentemb.reporting.map_page import map_section
@@ -310,6 +310,7 @@ def _neighbours(run: Run) -> dict[str, Any]:
         "times": [_when(when) for when in by_time],
         "queries": queries,
         "kept": end.get("neighbours", {}).get("kept"),
+        "changes": describe_changes(changes) if (changes := run.scores.get("changes")) else "",
     }
 
 

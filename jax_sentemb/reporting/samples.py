@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from jax_sentemb.cosines import unit_length
+from jax_sentemb.errors import plain
 from jax_sentemb.evaluation.sts import TaskSimilarities
 from jax_sentemb.evaluation.sts_data import StsTask
 from jax_sentemb.files import fingerprint
@@ -76,9 +77,9 @@ def _neighbour_samples(
         return {"neighbours": neighbours(unit, sentences, queries), **stored}
     rows = stored_rows(unit)
     end, texts = unit[rows], [sentences[row] for row in rows.tolist()]
-    queries, kept = changed_most(start, end)
+    queries, kept, changed = changed_most(start, end)
     return {
-        "neighbours": {**neighbours(end, texts, queries), "kept": kept},
+        "neighbours": {**neighbours(end, texts, queries), "kept": kept, "changed": changed},
         "neighbours_before": neighbours(start, texts, queries),
         **({"map": _map(texts, start, end, map_size)} if map_size else {}),
     }
@@ -125,9 +126,10 @@ def stored_rows(unit: Vectors) -> Int[np.ndarray, " rows"]:
     return np.unique(np.linspace(0, len(unit) - 1, most).astype(int))
 
 
-def changed_most(before: Vectors, after: Vectors) -> tuple[Int[np.ndarray, " queries"], float]:
-    """Return the sentences whose nearest neighbours changed most, and the mean share of neighbours that all sentences kept.
+def changed_most(before: Vectors, after: Vectors) -> tuple[Int[np.ndarray, " queries"], float, float]:
+    """Return the sentences whose nearest neighbours changed most, and two shares.
 
+    The shares are the mean share of neighbours that sentences kept, and that of sentences whose nearest neighbour is another one.
     The change of a sentence is the mean rank, after training, of its NEIGHBOURS nearest neighbours before training, plus the mean
     rank before training of those after training. A sentence is skipped if it is a neighbour of one that is already chosen, so that
     the sentences differ.
@@ -136,13 +138,14 @@ def changed_most(before: Vectors, after: Vectors) -> tuple[Int[np.ndarray, " que
     rows = np.arange(len(before))[:, None]
     change = ranks[1][rows, nearest[0]].mean(axis=1) + ranks[0][rows, nearest[1]].mean(axis=1)
     kept = float((ranks[1][rows, nearest[0]] < nearest[0].shape[1]).mean())
+    changed = float((nearest[0][:, 0] != nearest[1][:, 0]).mean())
     chosen: list[int] = []
     order = np.argsort(-change, kind="stable").tolist()
     for row in order:
         if len(chosen) < QUERIES and not any(row in side[other] for other in chosen for side in nearest):
             chosen.append(row)
     chosen += [row for row in order if row not in chosen][: min(QUERIES, len(order)) - len(chosen)]
-    return np.array(chosen), round(kept, 4)
+    return np.array(chosen), round(kept, 4), round(changed, 4)
 
 
 def _ranks(unit: Vectors) -> tuple[Int[np.ndarray, "rows rows"], Int[np.ndarray, "rows neighbours"]]:
@@ -178,6 +181,23 @@ def neighbours(vectors: Vectors, sentences: Sequence[str], queries: Int[np.ndarr
             for query, row, nearest in zip(queries.tolist(), cosine, order.tolist(), strict=True)
         ],
     }
+
+
+def changed_examples(samples: Mapping[str, Any], count: int = 3) -> str:
+    """Return lines with some sentences whose nearest neighbour changed, and that neighbour before and after training."""
+    lines = []
+    for before, after in zip(samples["neighbours_before"]["queries"], samples["neighbours"]["queries"], strict=True):
+        nearest = [side["nearest"][0][1] for side in (before, after)]
+        if nearest[0] != nearest[1]:
+            names = zip(("", "before: ", "after:  "), (before["sentence"], *nearest), strict=True)
+            lines.append("\n".join(f"  {'  ' * bool(name)}{name}{shortened(text)}" for name, text in names))
+    return "\n".join(lines[:count])
+
+
+def shortened(text: str, most: int = 100) -> str:
+    """Return the text without control characters, cut at a number of characters."""
+    text = plain(text)
+    return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
 def cosines(vectors: Float[np.ndarray, "sentences width"]) -> dict[str, Any]:

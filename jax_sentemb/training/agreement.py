@@ -1,7 +1,7 @@
-"""Measure during a run how much of a teacher the student keeps, on sentences that are not used for training."""
+"""Measure during a run how well the encoder agrees with a teacher: the one it learns from, or a stronger model that judges it."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,45 +16,66 @@ from jax_sentemb.data.tokenizer import Lines
 from jax_sentemb.data.tokens import Subsample, draw
 from jax_sentemb.distillation.teacher import WORDS, has_vectors, teacher_names, teacher_vectors
 from jax_sentemb.errors import ConfigError, DataError, Setting
-from jax_sentemb.evaluation.agreement import AGREEMENT, MAX_SENTENCES, agreement
+from jax_sentemb.evaluation.agreement import AGREEMENT, MAX_SENTENCES, SELECTING, agreement
 from jax_sentemb.inference.embedder import Embedder
+from jax_sentemb.inference.encoder import SentenceEncoder
 from jax_sentemb.inference.load import load
+from jax_sentemb.methods.base import Method
 from jax_sentemb.methods.distillation import Distillation
 from jax_sentemb.models.dense import DENSE
 from jax_sentemb.parallel import gather, gather_texts
+from jax_sentemb.system.terminal import Progress
 from jax_sentemb.types import Params
 
 TIMED, RUNS = 256, 3  # number of sentences that are timed, and number of timed runs
 
 
 class HeldOut(NamedTuple):
-    """Sentences that are not used for training, and the teacher's vectors of them."""
+    """Sentences on which the agreement with a teacher is measured, and the teacher's vectors of them."""
 
     sentences: list[str]
     vectors: Float[np.ndarray, "sentences width"]
 
 
-def held_out_sentences(config: Config, examples: Examples | None, corpus: Lines, parts: int) -> HeldOut | None:
+def held_out_sentences(
+    config: Config, examples: Examples | None, corpus: Lines, parts: int, sample: Callable[[int], list[str]]
+) -> HeldOut | None:
     """Return the sentences of eval.held_out, or else those of data.validation; at most MAX_SENTENCES of them.
+
+    eval.teacher judges sentences of the corpus instead, since no training reads its vectors.
 
     Args:
         config: The settings of the run.
         examples: The sentences of data.validation, with the teacher's vectors as labels; None if there are none.
         corpus: The text of `examples`.
         parts: The number of parts of the corpus, of which each process has one.
+        sample: Returns a number of sentences of the corpus.
 
     Returns:
-        None for a method without a teacher, and if no sentences are held out.
+        None without a teacher, and if a method with a teacher has no held-out sentences.
     """
-    method = config.method
+    method, files, judge = config.method, config.eval.held_out, config.eval.teacher.strip()
     if not isinstance(method, Distillation):
-        if config.eval.held_out:
-            raise ConfigError(
-                Setting("eval.held_out", config.eval.held_out), f": {type(method).__name__} has no teacher; leave it out"
-            )
-        return None
-    if config.eval.held_out:
-        return _of_files(config.eval.held_out, (config.data.column, config.data.join), method)
+        if not judge:
+            if files:
+                raise ConfigError(
+                    Setting("eval.held_out", files),
+                    f": {type(method).__name__} has no teacher; name one with ",
+                    Setting("eval.teacher", "MODEL"),
+                    ", or leave it out",
+                )
+            return None
+        _check_judge(judge, method)
+        if files:
+            return _of_files(files, (config.data.column, config.data.join), Setting("eval.teacher", judge), "float32")
+        return _judged(judge, sample(MAX_SENTENCES))
+    if judge:
+        raise ConfigError(
+            Setting("eval.teacher", judge), ": this method has a teacher, ", Setting("method.teacher"), "; leave eval.teacher out"
+        )
+    if files:
+        teacher = Setting("method.teacher", method.teacher)
+        return _of_files(files, (config.data.column, config.data.join), teacher, method.teacher_precision)
     if examples is None:
         return None
     count = min(MAX_SENTENCES // parts, len(examples))
@@ -66,12 +87,37 @@ def held_out_sentences(config: Config, examples: Examples | None, corpus: Lines,
     return HeldOut(sentences, vectors)
 
 
-def _of_files(files: str, columns: tuple[str, str], method: Distillation) -> HeldOut:
-    if names := [name for name in teacher_names(method.teacher) if has_vectors(name)]:
+def _check_judge(judge: str, method: Method) -> None:
+    """Raise ConfigError if eval.teacher is not a model, or the method has no embeddings to judge."""
+    if method.is_cross_encoder:
+        raise ConfigError(Setting("eval.teacher", judge), ": a cross-encoder has no embeddings to compare; leave it out")
+    if names := [name for name in teacher_names(judge) if has_vectors(name)]:
+        raise ConfigError(Setting("eval.teacher", names[0]), ": is a file of vectors; name the model that made them")
+
+
+def _judged(judge: str, sentences: list[str]) -> HeldOut:
+    """Return the vectors of a stronger model, or of several side by side, for sentences of the corpus."""
+    vectors = []
+    for name in teacher_names(judge):
+        try:
+            encoder = SentenceEncoder(name)
+        except ConfigError as error:
+            raise ConfigError(Setting("eval.teacher", error)) from None
+        with Progress("teacher", len(sentences), "sentences") as progress:
+            encoded = encoder.encode(
+                sentences, normalize_embeddings=True, prompt_name=encoder.prompt_for("document"), progress=progress.update
+            )
+        vectors.append(np.asarray(encoded, np.float32))
+    return HeldOut(sentences, np.concatenate(vectors, axis=1))
+
+
+def _of_files(files: str, columns: tuple[str, str], teacher: Setting, precision: str) -> HeldOut:
+    """Return sentences of eval.held_out with the vectors of the teacher that a setting names."""
+    if names := [name for name in teacher_names(teacher.value) if has_vectors(name)]:
         raise ConfigError(
             Setting("eval.held_out", files),
             ": ",
-            Setting("method.teacher", names[0]),
+            teacher._replace(value=names[0]),
             " has vectors of the training text only; name the model as the teacher",
         )
     try:
@@ -80,41 +126,54 @@ def _of_files(files: str, columns: tuple[str, str], method: Distillation) -> Hel
         raise error.rename({"data.files": "eval.held_out"}) from None
     subset = Subsample(min(MAX_SENTENCES, len(sentences)), 0)
     lines = draw(len(sentences), subset)
-    vectors = teacher_vectors(method.teacher, method.teacher_precision, sentences, subset)
+    try:
+        vectors = teacher_vectors(teacher.value, precision, sentences, subset)
+    except ConfigError as error:
+        raise error.rename({"method.teacher": teacher.name}) from None
     return HeldOut([sentences[int(line)] for line in lines], vectors.take(lines))
 
 
 class Agreement:
-    """Measure the agreement of parameters with the teacher on held-out sentences."""
+    """Measure the agreement of parameters with the teacher on held-out sentences, or on sentences of the corpus."""
 
-    def __init__(self, method: Distillation, held_out: HeldOut, embedder: Embedder) -> None:
+    def __init__(self, config: Config, held_out: HeldOut, embedder: Embedder) -> None:
         """`embedder` gives the exported vectors."""
-        self._method, self._held_out, self._embedder = method, held_out, embedder
+        self._method, self._held_out, self._embedder = config.method, held_out, embedder
+        self._is_distilled = isinstance(config.method, Distillation)
+        self._names = teacher_names(config.method.teacher if isinstance(config.method, Distillation) else config.eval.teacher)
 
     def __call__(self, params: Params) -> dict[str, float]:
         """Return the measures by their names in metrics.jsonl."""
         vectors = self._embedder(params, self._held_out.sentences)
         mapped: Any = None
-        if self._method.dense:
+        if self._is_distilled and self._method.dense:
             mapped = vectors
-        elif DENSE in params:
+        elif self._is_distilled and DENSE in params:
             mapped = vectors @ np.asarray(jax.device_get(params[DENSE]["layer_0"]["kernel"]))
         return {f"{AGREEMENT}{name}": value for name, value in agreement(vectors, self._held_out.vectors, mapped).items()}
 
-    def summary(self, params: Params) -> dict[str, Any]:
+    def summary(self, params: Params, start: Mapping[str, float]) -> dict[str, Any]:
         """Return the facts about the teacher in scores.json and the model card.
 
+        Args:
+            params: The weights to export.
+            start: Measures of the start, by their names in metrics.jsonl.
+
         Returns:
-            "names" of the teachers, "sentences" (their number), "agreement" by measure, and "sentences_per_second" of the
-            "student" and, if it is one model, of the "teacher".
+            "names" of the teachers, "is_distilled", "sentences" (their number), "agreement" by measure, "start" (shared neighbours
+            before training), and for a student of one model "sentences_per_second" of the "student" and of the "teacher".
         """
-        names = teacher_names(self._method.teacher)
-        measures = {name.removeprefix(AGREEMENT): value for name, value in self(params).items()}
-        facts = {"names": [Path(name).name for name in names], "sentences": len(self._held_out.sentences), "agreement": measures}
-        is_model = len(names) == 1 and not has_vectors(names[0]) and not names[0].startswith(WORDS)
-        if not is_model or jax.process_count() > 1:
+        facts = {
+            "names": [Path(name).name for name in self._names],
+            "is_distilled": self._is_distilled,
+            "sentences": len(self._held_out.sentences),
+            "agreement": {name.removeprefix(AGREEMENT): value for name, value in self(params).items()},
+            **({"start": start[SELECTING]} if SELECTING in start else {}),
+        }
+        is_model = len(self._names) == 1 and not has_vectors(self._names[0]) and not self._names[0].startswith(WORDS)
+        if not self._is_distilled or not is_model or jax.process_count() > 1:
             return facts
-        teacher = load(names[0])
+        teacher = load(self._names[0])
         encoders = {"student": lambda sentences: self._embedder(params, sentences), "teacher": teacher}
         return {**facts, "sentences_per_second": speeds(encoders, self._held_out.sentences[:TIMED])}
 

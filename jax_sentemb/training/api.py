@@ -20,6 +20,7 @@ from jax_sentemb.files import replacing, user_path
 from jax_sentemb.formats.run_dir import find_export, read_checkpoint, read_metadata
 from jax_sentemb.inference.encoder import SentenceEncoder
 from jax_sentemb.inference.export import export_run
+from jax_sentemb.methods.distillation import Distillation
 from jax_sentemb.recipes import change, read_config, resolve_names
 from jax_sentemb.system.host import unchanged_logging
 from jax_sentemb.system.streams import print_line
@@ -53,7 +54,8 @@ def train(
             otherwise `simcse`.
         workdir: The directory for checkpoints, metrics.jsonl, report.html and the export. The same call continues an interrupted
             run in it. None uses a temporary directory that exists as long as the encoder.
-        teacher: The model whose vectors a small encoder learns, or a directory of vectors (method.teacher).
+        teacher: The model whose vectors a small encoder learns, or a directory of vectors (method.teacher). With a recipe that
+            has no teacher: a stronger model that judges the encoder (eval.teacher); the start is returned if no step is better.
         layers: The layers of `model` to start from, or of the teacher if no model is given: 3 takes three layers spread evenly up
             to the last, (1, 3, 5) those with these numbers from 1 (encoder.layers).
         **settings: Any setting by the name of its field (`learning_rate=1e-5`, `max_steps=200`). If two sections have the name,
@@ -71,12 +73,9 @@ def train(
     """
     with spelled(keyword):
         recipe = recipe or ("distill_encoder" if str(teacher) else "simcse")
-        if str(teacher):
-            settings["teacher"] = str(teacher)
-            model = model or (teacher if str(layers) else "")
         if layers != "":
             settings["encoder.layers"] = _layers_text(layers)
-        config = _config(sentences, model, recipe, settings)
+        config = _config(sentences, model, recipe, settings, str(teacher))
         if workdir is not None:
             return _train(config, sentences, user_path(workdir))
         folder = tempfile.mkdtemp(prefix="jax_sentemb-")
@@ -119,13 +118,19 @@ def _train(config: Config, sentences: str | Path | Iterable[str], workdir: Path,
     return SentenceEncoder(folder)
 
 
-def _config(sentences: Any, model: str | Path, recipe: str | Path | Config, settings: Mapping[str, Any]) -> Config:
-    """Return the recipe with the model, the files and the settings of a call."""
+def _config(
+    sentences: Any, model: str | Path, recipe: str | Path | Config, settings: Mapping[str, Any], teacher: str = ""
+) -> Config:
+    """Return the recipe with the model, the files, the teacher and the settings of a call."""
     if isinstance(sentences, Config):
         raise ConfigError("train(sentences, model, recipe): the first argument is the text; give a Config as recipe=")
     if isinstance(sentences, str) and not sentences.strip():
         raise ConfigError("sentences is empty: give a list of str, or the name of a text file")
     config = copy.deepcopy(recipe) if isinstance(recipe, Config) else read_config(str(recipe))
+    is_student = isinstance(config.method, Distillation)
+    if teacher:
+        settings = {**settings, "method.teacher" if is_student else "eval.teacher": teacher}
+        model = model or (teacher if is_student and "encoder.layers" in settings else "")
     change(config, resolve_names(config, settings))
     if config.sweep or config.variants:
         raise ConfigError(

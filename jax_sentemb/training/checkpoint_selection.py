@@ -123,6 +123,13 @@ def selected_by(options: Evaluation, validation: bool, on_dev: str, is_cross_enc
     return name
 
 
+def measure_name(selected: str) -> str:
+    """Return the text for a selection metric: the name of a development set, "agreement with the teacher" or another measure."""
+    group, *names = selected.split("/")
+    texts = {"agreement": "agreement with the teacher", "diagnostics": "split-half retrieval"}
+    return names[0] if group == "eval" else texts.get(group, selected)
+
+
 def score(name: str, values: Mapping[str, float]) -> float | None:
     """Return a selection metric (higher is better), None if it was not measured.
 

@@ -9,7 +9,6 @@ from jax_sentemb.data.pairs import JoinedPairs
 from jax_sentemb.data.tokenizer import Tokenizer
 from jax_sentemb.inference.embedder import Embedder
 from jax_sentemb.methods.base import Method
-from jax_sentemb.methods.distillation import Distillation
 from jax_sentemb.models.encoder import TokenEncoder
 from jax_sentemb.parallel import batch_sharding
 from jax_sentemb.training.agreement import Agreement
@@ -65,9 +64,7 @@ def make_measures(
         sharding=batch_sharding(mesh),
     )
     sample = corpus_sample(setup, config.eval.diagnostic_sentences, config.train.seed)
-    agreement = None
-    if setup.held_out and isinstance(config.method, Distillation):
-        agreement = Agreement(config.method, setup.held_out, embedder)
+    agreement = Agreement(config, setup.held_out, embedder) if setup.held_out else None
     return Measures(
         Scorer(embedder, setup.tasks, setup.dev, sample, log, config.train.strict, setup.dev_task),
         setup.validation and Validation(method, encoder, setup.validation, mesh),

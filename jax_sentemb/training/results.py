@@ -1,27 +1,30 @@
 """Write the results of a run: final scores, the export, and samples for the report."""
 
 import functools
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import jax
 
 from jax_sentemb.config import Config, Words
-from jax_sentemb.errors import ConfigError, Setting, note_text
+from jax_sentemb.errors import ConfigError, Message, Setting, note_text
 from jax_sentemb.evaluation.agreement import AGREEMENT
 from jax_sentemb.evaluation.catalog import SEVEN, heading
 from jax_sentemb.evaluation.widths import width_scores
-from jax_sentemb.formats.model_card import describe_teacher, describe_widths
+from jax_sentemb.formats.model_card import describe_changes, describe_teacher, describe_widths
 from jax_sentemb.formats.run_dir import read_metadata, write_metadata
 from jax_sentemb.formats.sentence_transformers import check_exportable
 from jax_sentemb.inference.export import export_run
+from jax_sentemb.methods.distillation import Distillation
 from jax_sentemb.parallel import is_main_process, replicate
 from jax_sentemb.provenance import KEY
 from jax_sentemb.reporting.html_report import not_vital
 from jax_sentemb.reporting.report_data import read_of_run
-from jax_sentemb.reporting.samples import collect_samples, map_size
+from jax_sentemb.reporting.samples import changed_examples, collect_samples, map_size
 from jax_sentemb.system.streams import print_line
 from jax_sentemb.training.agreement import Agreement
+from jax_sentemb.training.checkpoint_selection import Progress, measure_name
 from jax_sentemb.training.evaluator import Scorer, score_table, word_overlap_scores
 from jax_sentemb.training.logger import Log
 from jax_sentemb.training.run_metadata import write_json
@@ -29,6 +32,12 @@ from jax_sentemb.training.setup import RunSetup, corpus_sample
 from jax_sentemb.training.starting_encoder import compared, worse_than_start
 from jax_sentemb.types import Params
 
+UNJUDGED: Message = (
+    "cannot tell whether the export is better than the start: give labelled data with ",
+    Setting("eval.dev", "pairs.tsv"),
+    " or a stronger model with ",
+    Setting("eval.teacher", "MODEL"),
+)
 ROWS_PER_SENTENCE = 4  # training rows for each sentence of the report, so that the report takes a small part of a short run
 
 
@@ -51,24 +60,25 @@ class Results:
         self._scorer, self._log, self._workdir = scorer, log, workdir
         self._mark = {KEY: metadata[KEY]}
 
-    def score(self, params: Params, step: int, start: dict[str, float], measured: dict[str, float], kept: dict[str, str]) -> None:
-        """Print the final scores and write them to scores.json, then write the verified export.
+    def score(self, params: Params, step: int, progress: Progress, kept: dict[str, str], trained_rows: int) -> None:
+        """Print the final scores and write them to scores.json, then the samples for the report and the verified export.
 
         Args:
             params: The weights to export.
             step: Their step.
-            start: Scores of the untrained weights.
-            measured: The metric that selects weights, measured on the start, by names in metrics.jsonl.
+            progress: What the run measured on its start, and the metric that selects weights.
             kept: "kept_encoder" and "kept_because" for scores.json and model.json; {} for a method with one encoder.
+            trained_rows: Rows of the whole run, as for `sample`.
         """
-        setup, scorer = self._setup, self._scorer
+        setup, scorer, measured = self._setup, self._scorer, progress.measured
         diagnostics = scorer.diagnostics(params)  # before `replicate`: its new tree would be diagnosed again
         params = replicate(params)
         scores = scorer.all_tasks(params) if setup.tasks else {}
         if setup.tasks and (cut := scorer.truncated):
             limit = Setting("eval.max_seq_length", self._config.eval.max_seq_length)
             self._log.warn(step, f"{cut:,} distinct evaluation sentences were cut at ", limit)
-        baselines = {"untrained": start}
+        samples = self.sample("end", step, params, trained_rows)
+        baselines = {"untrained": progress.start}
         if self._config.eval.data == "grammar":
             baselines |= word_overlap_scores(setup.tasks, [setup.sentences[row] for row in range(len(setup.sentences))])
         results: dict[str, Any] = {
@@ -85,18 +95,17 @@ class Results:
             self._log.info(f"dev       {', '.join(f'{name} {value:.2f}' for name, value in results['dev'].items())}")
         end |= {f"diagnostics/{name}": value for name, value in results["diagnostics"].items()}
         if self._agreement:
-            results["teacher"] = self._agreement.summary(params)
+            results["teacher"] = self._agreement.summary(params, measured)
             end |= {f"{AGREEMENT}{name}": value for name, value in results["teacher"]["agreement"].items()}
             self._log.info(f"teacher   {describe_teacher(results['teacher'])}")
         if widths := self._config.train.matryoshka:
             embed = functools.partial(scorer.embedder, params)
             results["widths"] = width_scores(embed, setup.tasks, scorer.sample, widths)
             self._log.info(f"widths    {describe_widths(results['widths'])}")
-        loaded = getattr(self._config.encoder, "weights", "")
-        results["verdict"], advice = worse_than_start(measured, end) if loaded else ("", ())
-        if loaded and not step and self._config.train.max_steps and self._config.eval.select != "last":
-            measure = self._config.eval.select or "the score that selects them"
-            results["verdict"], advice = f"the export has the weights of the start: no later ones were better by {measure}", ()
+        has_start = bool(getattr(self._config.encoder, "weights", ""))
+        is_judged = compared(measured, end)
+        results["verdict"], advice = self._verdict(step, progress, end) if has_start else ("", ())
+        results["changes"] = self._changes(samples, is_judged) if has_start and step else {}
         self._log.summary({name: result["spearman"]["all"] for name, result in scores.items()})
         self._log.finish_progress()
         if self._log.is_brief:
@@ -110,16 +119,34 @@ class Results:
         if is_main_process():
             write_json(self._workdir / "scores.json", results | self._mark)
             facts = {"scores": scores, "scores_of_step": step, "verdict": results["verdict"]}
-            facts |= {name: results.get(name, {}) for name in ("teacher", "widths")}
+            facts |= {name: results.get(name, {}) for name in ("teacher", "widths", "changes")}
             self._export(params, step, kept | facts)
+        if results["changes"] and not self._log.is_brief:
+            self._log.info(f"changes   {describe_changes(results['changes'] | {'is_judged': True})}")
+            self._log.info(changed_examples(samples))
         if results["verdict"]:
             self._log.warn(step, results["verdict"], *advice)
-        elif loaded and not compared(measured, end):
-            problem = "cannot tell whether the export is better than the start: give labelled pairs with "
-            self._log.info(note_text(problem, Setting("eval.dev", "pairs.tsv")))
+        elif has_start and not is_judged:
+            self._log.info(note_text(*UNJUDGED))
 
-    def sample(self, when: str, step: int, params: Params, trained_rows: int) -> None:
+    def _verdict(self, step: int, progress: Progress, end: Mapping[str, float]) -> tuple[str, Message]:
+        """Return the warning that the export is the start or worse than it, and what to do; "" and () otherwise."""
+        if not step and self._config.train.max_steps and progress.selected_by:
+            measure = measure_name(progress.selected_by)
+            return f"the export has the weights of the start: no later ones were better by {measure}", ()
+        return worse_than_start(progress.measured, end)
+
+    def _changes(self, samples: Mapping[str, Any], is_judged: bool) -> dict[str, Any]:
+        """Return how many nearest neighbours differ from those of the start, which an untrained student does not tell; {} then."""
+        neighbours = samples.get("neighbours", {})
+        if "changed" not in neighbours or isinstance(self._config.method, Distillation):
+            return {}
+        return {"sentences": neighbours["among"], "changed": neighbours["changed"], "is_judged": is_judged}
+
+    def sample(self, when: str, step: int, params: Params, trained_rows: int) -> dict[str, Any]:
         """Write samples/`when`.json: neighbours and similarities under these weights, so that the report needs no model.
+
+        The content is returned, {} if it cannot be made and in other processes than the main one.
 
         Args:
             when: "start" or "end".
@@ -137,7 +164,7 @@ class Results:
                 sentences = corpus_sample(self._setup, count, config.train.seed)
                 vectors = scorer.embedder(params, sentences)
             if not is_main_process():
-                return
+                return {}
             before, size = None, None
             if when == "end":
                 start = read_of_run(self._workdir / "samples" / "start.json", {"run": self._mark[KEY]["sources"].get("run")})
@@ -145,6 +172,8 @@ class Results:
             by_sentence = dict(zip(sentences, vectors, strict=True))
             samples = collect_samples(by_sentence, scorer.similarities, self._setup.tasks, before, size)
             write_json(self._workdir / "samples" / f"{when}.json", {"step": step, **samples, **self._mark})
+            return samples
+        return {}
 
     def _export(self, params: Params, step: int, extra: dict[str, Any]) -> None:
         config, workdir = self._config, self._workdir

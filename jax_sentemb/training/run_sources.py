@@ -81,7 +81,9 @@ def selection_sources(config: Config, setup: RunSetup) -> dict[str, Any]:
     if setup.held_out:
         held_out = hashlib.sha256(json.dumps(setup.held_out.sentences).encode())
         held_out.update(setup.held_out.vectors.tobytes())
-        sources["eval.held_out"] = Source(corpus_name(config.eval.held_out) or "data.validation", held_out.hexdigest())._asdict()
+        judge = "" if config.eval.held_out else config.eval.teacher
+        name = corpus_name(config.eval.held_out) or _names(teacher_names(judge)) or "data.validation"
+        sources["eval.teacher" if judge else "eval.held_out"] = Source(name, held_out.hexdigest())._asdict()
     return sources
 
 

@@ -108,7 +108,8 @@ def prepare(config: Config, workdir: Path, start: Start | None = None) -> RunSet
         examples = Part(examples, jax.process_index(), gather)
         held_out = Part(held_out, jax.process_index(), gather) if held_out else None
     validation = make_batches(held_out, data.batch_size, seed, data.length_grouping) if held_out else None
-    agreeing = held_out_sentences(config, held_out, corpus.sentences, parts)
+    sample = functools.partial(_sample, corpus.sentences, examples, parts, seed=seed)
+    agreeing = held_out_sentences(config, held_out, corpus.sentences, parts, sample)
     batches = make_batches(examples, data.batch_size, seed, data.length_grouping)
     uses_dense = method.dense is None and dense_layers(config, start)
     loaded = {name: part for name, part in source.loaded.items() if name != DENSE or uses_dense} | _from_examples(
@@ -241,10 +242,14 @@ def trained_method(config: Config, encoder_config: BertConfig | WordsConfig, den
 
 def corpus_sample(setup: RunSetup, count: int, seed: int) -> list[str]:
     """Return up to `count` random sentences of the corpus, in its order. Each part of a divided corpus gives the same number."""
-    own_count = min(count // setup.parts, len(setup.examples))
-    chosen = np.random.default_rng(seed).choice(len(setup.examples), own_count, replace=False)
-    sentences = [setup.sentences[int(line)] for line in setup.examples.line[np.sort(chosen)]]
-    return gather_texts(sentences) if setup.parts > 1 else sentences
+    return _sample(setup.sentences, setup.examples, setup.parts, count, seed)
+
+
+def _sample(sentences: Lines, examples: Examples, parts: int, count: int, seed: int) -> list[str]:
+    own_count = min(count // parts, len(examples))
+    chosen = np.random.default_rng(seed).choice(len(examples), own_count, replace=False)
+    drawn = [sentences[int(line)] for line in examples.line[np.sort(chosen)]]
+    return gather_texts(drawn) if parts > 1 else drawn
 
 
 def _encoder_source(config: Config, evaluated: Callable[[], Iterator[str]], prompt: str) -> EncoderSource:

@@ -15,6 +15,7 @@ from jax_sentemb.formats.model_dir import Readout, read_readout, sentence_poolin
 from jax_sentemb.formats.modules import read_dense
 from jax_sentemb.methods.base import Method
 from jax_sentemb.models.architectures import make_encoder
+from jax_sentemb.training.checkpoint_selection import measure_name
 from jax_sentemb.training.encoder_source import starting_config
 from jax_sentemb.types import Params
 
@@ -154,9 +155,9 @@ def worse_than_start(start: Mapping[str, float], end: Mapping[str, float]) -> tu
     names = [name for name in start if name in end and _is_on_dev(name)]
     names += [name for name in (SELECTING, "diagnostics/retrieval") if name in start and name in end]
     for name in names[:1]:
-        group, *set_names = name.split("/")
+        group = name.partition("/")[0]
         if start[name] - end[name] > NOISE[group]:
-            measure = {"eval": set_names[0], "agreement": "agreement with the teacher"}.get(group, "split-half retrieval")
+            measure = measure_name(name)
             pairs = (" and scored pairs, ", Setting("eval.dev")) if group == "diagnostics" else ()
             select = Setting("eval.select", "agreement" if group == "agreement" else "dev")
             problem = f"the export is worse than its start: {measure} {end[name]:.2f}, the start {start[name]:.2f}"

@@ -73,7 +73,7 @@ def content_digest(name: str, value: str, tasks: str) -> str | None:
 
 def _names_content(name: str) -> bool:
     names = ("data.files", "data.tokenizer", "encoder.weights", "encoder.vectors", "method.teacher", "eval.data", "eval.dev")
-    return name.removeprefix("pretrain.") in (*names, "eval.held_out")
+    return name.removeprefix("pretrain.") in (*names, "eval.held_out", "eval.teacher")
 
 
 def _parts(name: str, value: str) -> Iterable[str]:
@@ -82,7 +82,7 @@ def _parts(name: str, value: str) -> Iterable[str]:
         value = value.removeprefix(scheme)
     if value.startswith(GENERATED):
         return []
-    if name == "method.teacher":
+    if name.endswith("teacher"):
         return [teacher for teacher in teacher_names(value) if not teacher.startswith(GENERATED)]
     if name.endswith(("data.files", "eval.held_out")) and not user_path(value).is_dir():
         return list(sources_of(value))

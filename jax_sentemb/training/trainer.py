@@ -164,8 +164,7 @@ class Trainer:
         kept = {"kept_encoder": encoder, "kept_because": stored_text(*reason)} if encoder else {}
         self.log.info(f"scoring   the weights of step {step}, then the export and the report")
         with self.stop.interruptible():
-            self.results.score(params, step, progress.start, progress.measured, kept)
-            self.results.sample("end", step, params, self.steps * self.config.data.batch_size)
+            self.results.score(params, step, progress, kept, self.steps * self.config.data.batch_size)
         self.log.event(self.step, {"event": "end"})
         self.log.info(f"time      {duration_text(time.monotonic() - self._begin)} from reading the corpus to the export")
 
