@@ -1,87 +1,187 @@
 """Measures the baselines of the studies and writes them into their pages: `python experiments/baselines.py --data DIR ...`.
 
-The baselines of the similarity sets are tf-idf, averages of word vectors, and the untrained encoders by each readout. They are in
-baselines.csv. Without options the pages are written from that file. A test fails if a page has a table of such scores and not the
-block of its baselines.
+The similarity sets have tf-idf, averages of word vectors, and the untrained encoders by each readout (baselines.csv). The transfer
+tasks have averages, random projections and the encoders, by both classifiers of the studies (transfer_baselines.csv). Without
+options the pages are written from these files. A test fails if a page has a table of such scores but not the block of its
+baselines.
 """
 
 import argparse
 import csv
 import itertools
 import re
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from jax_sentemb.evaluation.model_spec import EvalModel
+    from jax_sentemb.evaluation.suite import Item, Protocols
 
 HERE = Path(__file__).parent
-ROOT, RESULTS = HERE.parent, HERE / "baselines.csv"
+ROOT = HERE.parent
 CORPUS = "corpora/wiki_sentences.txt.xz"
 SENTENCES = 100_000  # of CORPUS, on which SIF is fitted
+CLASSIFIERS = ("senteval", "senteval_prototyping")
+TRANSFER = ("MR", "CR", "TREC", "MRPC", "SICKEntailment", "SICKRelatedness", "STSBenchmark")
+PROJECTIONS = (512, 4096)
+LABELS = ("baseline", "classifier")  # columns of the CSV files that are no scores
 COMMAND = r"""python experiments/baselines.py --data DIR --vectors glove.6B.50d.txt \
     --weights bert-mini=bert-mini mini-2=experiments/pretraining/mini-2"""
-NOTE = """\
-These are the baselines of all tables with similarity sets (Spearman × 100). The word vectors are
-GloVe with 50 numbers. tf-idf and SIF as published are fitted on the scored sentences. The last SIF
-is fitted on 100,000 Wikipedia sentences."""
-BEGIN, END = "<!-- baselines -->", "<!-- end of baselines -->"
-FOLDED = re.compile(rf"{re.escape(BEGIN)}\n.*?{re.escape(END)}", re.DOTALL)
-SIMILARITY = re.compile(r"STS12|STS14|five sets|five similarity sets", re.IGNORECASE)
-
-# Pages whose tables need other baselines, which they have.
-OTHER = {
-    "experiments/multiview/README.md": "Pearson with the first component removed, next to the word average",
-    "experiments/senteval_parity/README.md": "two programs score the same vectors",
+HEADINGS = {
+    "STSBenchmark-test": "STS-B",
+    "SICKRelatedness-test": "SICK-R",
+    "SICKEntailment": "SICK-E",
+    "SICKRelatedness": "SICK-R",
+    "STSBenchmark": "STS-B",
 }
 
 
-def measure(data: Path, vectors: Path, weights: list[str]) -> list[dict[str, str]]:
+class Block(NamedTuple):
+    """The baselines of one group of evaluation sets."""
+
+    results: Path
+    marker: str  # text of the comments around the block in a page
+    head: re.Pattern[str]  # matches the heads of tables that need the block
+    average: str  # heading of the last column
+    left_out: tuple[str, ...]  # columns that the average does not have
+    note: str
+
+    @property
+    def begin(self) -> str:
+        """Return the line before the block."""
+        return f"<!-- {self.marker} -->"
+
+    @property
+    def end(self) -> str:
+        """Return the line after the block."""
+        return f"<!-- end of {self.marker} -->"
+
+    @property
+    def pattern(self) -> re.Pattern[str]:
+        """Return the pattern of the block in a page."""
+        return re.compile(rf"{re.escape(self.begin)}\n.*?{re.escape(self.end)}", re.DOTALL)
+
+
+SIMILARITY_BLOCK = Block(
+    HERE / "baselines.csv",
+    "baselines",
+    re.compile(r"STS12|STS14|five sets|five similarity sets", re.IGNORECASE),
+    "five sets",
+    (),
+    """\
+These are the baselines of all tables with similarity sets (Spearman × 100). The word vectors are
+GloVe with 50 numbers. tf-idf and SIF as published are fitted on the scored sentences. The last SIF
+is fitted on 100,000 Wikipedia sentences.""",
+)
+TRANSFER_BLOCK = Block(
+    HERE / "transfer_baselines.csv",
+    "transfer baselines",
+    re.compile(r"\b(MR|CR|TREC|MRPC|SST2?)\b|transfer tasks"),
+    "six tasks",
+    ("MR",),
+    """\
+These are the baselines of all tables with transfer tasks (accuracy; Pearson × 100 for SICK-R and
+STS-B). Only the classifier is trained. Its settings change the scores, so compare rows of one
+classifier. Random projections are those of Wieting and Kiela (2019): the largest value over the
+words of a sentence. The average has no MR.""",
+)
+BLOCKS = (SIMILARITY_BLOCK, TRANSFER_BLOCK)
+
+# Pages whose tables need other baselines, which they have.
+OTHER = {
+    ("experiments/multiview/README.md", "baselines"): "Pearson with the first component removed, next to the word average",
+    ("experiments/senteval_parity/README.md", "baselines"): "two programs score the same vectors",
+    ("experiments/senteval_parity/README.md", "transfer baselines"): "two programs score the same vectors",
+}
+
+
+def similarity(data: Path, vectors: Path, weights: Sequence[str]) -> list[dict[str, str]]:
     """Return a row for each baseline: its name and its score on each similarity set and on average."""
-    from jax_sentemb.data.corpus_files import open_corpus
     from jax_sentemb.evaluation import suite, transfer
     from jax_sentemb.evaluation.catalog import SEVEN
-    from jax_sentemb.evaluation.model_spec import load_eval_model, word_vector_baselines
+    from jax_sentemb.evaluation.model_spec import load_eval_model
     from jax_sentemb.evaluation.sts import PROTOCOLS
-    from jax_sentemb.models.pooling import POOLINGS
 
     items = suite.load_all([(name, False) for name in SEVEN], data / "senteval").items
-    corpus = open_corpus(str(data / CORPUS))
-    sentences = [corpus[row] for row in range(SENTENCES)]
-    models = [load_eval_model("tf-idf", set)]
-    models += word_vector_baselines(vectors, [text for item in items for text in item.sentences], sentences)
-    for entry in weights:
-        name, _, path = entry.partition("=")
-        models += [load_eval_model(f"{name} untrained, {readout}={path}@{readout}", set) for readout in POOLINGS]
     protocols = suite.Protocols(PROTOCOLS["simcse"], transfer.check_protocol("senteval"), resamples=0)
+    baselines = [load_eval_model("tf-idf", set), *models(items, data, vectors, weights)]
+    return [scores(model, items, protocols, SIMILARITY_BLOCK, {}) for model in baselines]
+
+
+def transfer_tasks(data: Path, vectors: Path, weights: Sequence[str]) -> list[dict[str, str]]:
+    """Return a row for each classifier and baseline: its score on each transfer task and on average."""
+    from jax_sentemb.evaluation import suite, transfer
+    from jax_sentemb.evaluation.model_spec import RANDOM, load_eval_model
+    from jax_sentemb.evaluation.sts import PROTOCOLS
+
+    items = suite.load_all([(name, True) for name in TRANSFER], data / "senteval").items
+    words = {word for item in items for text in item.sentences for word in text.split()}
+    specs = [f"{count:,} random projections={vectors}@{RANDOM}+{count}" for count in PROJECTIONS]
+    baselines = [*(load_eval_model(spec, lambda: words) for spec in specs), *models(items, data, vectors, weights)]
     rows = []
-    for model in models:
-        scores = {}
-        for item, outcome in suite.score(model, items, protocols, lambda count: None):
-            if not isinstance(outcome, suite.Outcome):
-                raise outcome
-            scores[item.name] = outcome.headline[item.name]
-        average = sum(scores.values()) / len(scores)
-        rows.append({"baseline": model.name} | {name: f"{score:.2f}" for name, score in (scores | {"average": average}).items()})
-        print(f"{average:6.2f} {model.name}", flush=True)
+    for name in CLASSIFIERS:
+        protocols = suite.Protocols(PROTOCOLS["simcse"], transfer.check_protocol(name), resamples=0)
+        rows += [scores(model, items, protocols, TRANSFER_BLOCK, {"classifier": name}) for model in baselines]
     return rows
 
 
-def block(page: Path) -> str:
-    """Return the baselines of the similarity sets for a page; a page of docs/ has their averages only."""
-    with RESULTS.open(encoding="utf-8") as file:
+def models(items: "Sequence[Item]", data: Path, vectors: Path, weights: Sequence[str]) -> "list[EvalModel]":
+    """Return the baselines of both groups: averages of word vectors, untrained encoders by each readout."""
+    from jax_sentemb.data.corpus_files import open_corpus
+    from jax_sentemb.evaluation.model_spec import load_eval_model, word_vector_baselines
+    from jax_sentemb.models.pooling import POOLINGS
+
+    corpus = open_corpus(str(data / CORPUS))
+    sentences = [corpus[row] for row in range(SENTENCES)]
+    averages = word_vector_baselines(vectors, [text for item in items for text in item.sentences], sentences)
+    names = [entry.partition("=") for entry in weights]
+    encoders = [f"{name} untrained, {readout}={path}@{readout}" for name, _, path in names for readout in POOLINGS]
+    return [*averages, *(load_eval_model(spec, set) for spec in encoders)]
+
+
+def scores(
+    model: "EvalModel", items: "Sequence[Item]", protocols: "Protocols", block: Block, labels: dict[str, str]
+) -> dict[str, str]:
+    """Return the row of a model: its first number on each set, and the average."""
+    from jax_sentemb.evaluation import suite
+
+    numbers = {}
+    for item, outcome in suite.score(model, items, protocols, lambda count: None):
+        if not isinstance(outcome, suite.Outcome):
+            raise outcome
+        numbers[item.name] = next(iter(outcome.headline.values()))
+    averaged = [number for name, number in numbers.items() if name not in block.left_out]
+    numbers["average"] = sum(averaged) / len(averaged)
+    print(f"{numbers['average']:6.2f} {model.name} {' '.join(labels.values())}", flush=True)
+    return {"baseline": model.name, **labels} | {name: f"{number:.2f}" for name, number in numbers.items()}
+
+
+def text_of(block: Block, page: Path) -> str:
+    """Return the baselines for a page; a page of docs/ has their averages only."""
+    with block.results.open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
-    sets = {"STSBenchmark-test": "STS-B", "SICKRelatedness-test": "SICK-R", "average": "five sets"}
+    headings = HEADINGS | {"average": block.average}
     is_short = page.is_relative_to(ROOT / "docs")
-    columns = ["average"] if is_short else [name for name in rows[0] if name != "baseline"]
-    lines = [f"| baseline | {' | '.join(sets.get(name, name) for name in columns)} |", "|---|" + "--:|" * len(columns)]
-    lines += [f"| {row['baseline']} | {' | '.join(row[name] for name in columns)} |" for row in rows]
+    labels = [name for name in LABELS if name in rows[0]]
+    columns = ["average"] if is_short else [name for name in rows[0] if name not in labels]
+    lines = [
+        f"| {' | '.join([*labels, *(headings.get(name, name) for name in columns)])} |",
+        "|---" * len(labels) + "|" + "--:|" * len(columns),
+        *(f"| {' | '.join(row[name] for name in (*labels, *columns))} |" for row in rows),
+    ]
     root = "../" * (len(page.relative_to(ROOT).parts) - 1)
     command = f"[Command]({root}experiments/simcse_family/README.md#baselines)" if is_short else f"```\n{COMMAND}\n```"
-    return f"{BEGIN}\n{NOTE}\n\n" + "\n".join(lines) + f"\n\n{command}\n{END}"
+    return f"{block.begin}\n{block.note}\n\n" + "\n".join(lines) + f"\n\n{command}\n{block.end}"
 
 
-def needs_baselines(text: str) -> bool:
-    """Return whether a page has a table of scores on the similarity sets."""
-    pairs = itertools.pairwise(FOLDED.sub("", text).splitlines())
+def needs_block(text: str, block: Block) -> bool:
+    """Return whether a page has a table of scores on sets of the block's group."""
+    for each in BLOCKS:
+        text = each.pattern.sub("", text)
+    pairs = itertools.pairwise(text.splitlines())
     heads = [line for line, below in pairs if line.startswith("|") and re.match(r"\|[-:| ]+\|$", below)]
-    return any(SIMILARITY.search(head) for head in heads)
+    return any(block.head.search(head) for head in heads)
 
 
 def pages() -> list[Path]:
@@ -92,11 +192,19 @@ def pages() -> list[Path]:
 def with_baselines(page: Path) -> str:
     """Return the text of a page with the baselines that its tables need."""
     text = page.read_text(encoding="utf-8")
-    if BEGIN in text:
-        return FOLDED.sub(lambda match: block(page), text)
-    if page.relative_to(ROOT).as_posix() in OTHER or not needs_baselines(text):
-        return text
-    return f"{text.rstrip()}\n\n## Baselines\n\n{block(page)}\n"
+    for block in BLOCKS:
+        if block.begin in text:
+            text = block.pattern.sub(lambda match, block=block: text_of(block, page), text)
+        elif (page.relative_to(ROOT).as_posix(), block.marker) not in OTHER and needs_block(text, block):
+            heading = "" if "## Baselines\n" in text else "## Baselines\n\n"
+            text = f"{text.rstrip()}\n\n{heading}{text_of(block, page)}\n"
+    return text
+
+
+MEASURES: tuple[tuple[Block, Callable[[Path, Path, Sequence[str]], list[dict[str, str]]]], ...] = (
+    (SIMILARITY_BLOCK, similarity),
+    (TRANSFER_BLOCK, transfer_tasks),
+)
 
 
 def main() -> None:
@@ -108,9 +216,9 @@ def main() -> None:
     options = parser.parse_args()
     if bool(options.data) != bool(options.vectors):
         parser.error("--data and --vectors are given together")
-    if options.data:
+    for block, measure in MEASURES if options.data else ():
         rows = measure(options.data, options.vectors, options.weights)
-        with RESULTS.open("w", newline="", encoding="utf-8") as file:
+        with block.results.open("w", newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
             writer.writeheader()
             writer.writerows(rows)
