@@ -97,7 +97,7 @@ def neighbours(encoder: str, rate: float) -> dict[str, float]:
 
 
 def distilled() -> dict[str, float]:
-    """Mean scores over seeds of the students mini-2 and three layers of the teacher, of mini-2 by its best readout, and of the teacher."""
+    """Scores of the students, mini-2 and layers of the teacher (means over seeds), of mini-2 untrained, and of the teacher."""
     scores: dict[str, list[float]] = {}
     for row in results("stronger"):
         scores.setdefault(row["setting"], []).append(float(row["mean"]))

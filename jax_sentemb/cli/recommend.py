@@ -160,8 +160,8 @@ DISTILLED = (
     "all-MiniLM-L6-v2 ({teacher}) as the teacher, by 6,000 steps on 200,000 texts (experiments/stronger, {seeds} seeds):"
 ).format(**MEASURED["distilled"])
 FASTER = (
-    "a small encoder from three of its layers, if it is too slow: of the {teacher} points of all-MiniLM-L6-v2 its layers 1, 3 and 5 "
-    "kept {layers}, at twice the speed (experiments/stronger, {seeds} seeds):"
+    "a small encoder from three of its layers, if it is too slow: layers 1, 3 and 5 of all-MiniLM-L6-v2 kept {layers} of its "
+    "{teacher} points at twice the speed (experiments/stronger, {seeds} seeds):"
 ).format(**MEASURED["distilled"])
 TEACHER = "all-MiniLM-L6-v2"
 UNREADABLE = "low: {:.0%} of the pieces are unknown to this tokenizer; use a model that knows the script of the text"
