@@ -294,6 +294,8 @@ def read_json(path: Path, expected_type: type = dict) -> Any:
         if path.stat().st_size > JSON_LIMIT:
             raise ModelFileError(f"{path} has {path.stat().st_size:,} bytes, more than such a file needs; {REPLACE_FILE}")
         value = json.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        raise ModelFileError(f"{path}: no such file; name another directory, or {REPLACE_FILE}") from None
     except OSError as error:
         raise ModelFileError(f"{path}: {error.strerror}") from None
     except (ValueError, RecursionError) as error:

@@ -10,7 +10,7 @@ from jax_sentemb.evaluation.agreement import agreement
 from jax_sentemb.methods.cross_encoder import CrossEncoder
 from jax_sentemb.methods.distillation import Distillation
 from jax_sentemb.methods.simcse import SimCSE
-from jax_sentemb.training.agreement import held_out_sentences
+from jax_sentemb.training.agreement import Agreement, HeldOut, held_out_sentences
 
 NO_SAMPLE = None  # no sentences of the corpus are read
 RANDOM = np.random.default_rng(0)
@@ -76,6 +76,17 @@ def test_held_out_text_without_a_teacher_or_without_a_model_is_refused(tmp_path)
         held_out_sentences(config(Distillation(teacher=str(tmp_path / "x.npy")), held_out="a.txt"), None, [], 1, NO_SAMPLE)
     with pytest.raises(DataError, match=r"^eval\.held_out="):
         held_out_sentences(config(Distillation(teacher="words:9"), held_out=str(tmp_path / "none.txt")), None, [], 1, NO_SAMPLE)
+
+
+def test_a_teacher_that_was_removed_during_the_run_costs_only_its_speed(tmp_path, capsys):
+    teacher = RANDOM.normal(size=(12, 3)).astype(np.float32)
+    held_out = HeldOut([f"sentence {number}" for number in range(12)], teacher)
+    method = Distillation(teacher=str(tmp_path / "gone"))
+    facts = Agreement(config(method), held_out, lambda params, sentences: teacher).summary({}, {"agreement/neighbours": 40.0})
+    assert facts["agreement"]["neighbours"] == pytest.approx(100)
+    assert (facts["names"], facts["start"], facts["is_distilled"]) == (["gone"], 40.0, True)
+    assert "sentences_per_second" not in facts
+    assert "the speed of the teacher is not measured: " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -146,6 +146,15 @@ def test_a_directory_of_encode_is_used_as_it_is_if_it_has_the_same_text(folder, 
     assert teacher_vectors(str(tmp_path / "file.npy"), "float32", sentences, ALL).fingerprint != alone.fingerprint
 
 
+@pytest.mark.parametrize("row", [0, 15, 16, len(LINES) - 1])
+def test_a_file_of_vectors_with_nan_names_its_row(folder, tmp_path, row):
+    vectors = expected(folder)
+    vectors[row, 3] = np.nan
+    np.save(tmp_path / "file.npy", vectors)
+    with pytest.raises(DataError, match=rf"^method\.teacher=.*file\.npy: row {row} is not finite \(NaN or Inf\); compute"):
+        teacher_vectors(str(tmp_path / "file.npy"), "float32", open_corpus(str(folder / "corpus.txt")), ALL)
+
+
 def test_a_directory_of_a_text_with_blank_lines_has_a_row_for_each_line(folder, tmp_path):
     lines = [line for number, line in enumerate(LINES) for line in ([""] * (number % 4 == 1) + [line])]
     (tmp_path / "gaps.txt").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")

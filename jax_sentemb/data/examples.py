@@ -236,8 +236,14 @@ def train_validation_split(examples: Examples, count: int, seed: int) -> tuple[E
         DataError: No example is left for training.
     """
     if count >= len(examples):
+        report = examples.report
+        facts = [f"{report[name]:,} {name}" for name in ("lines", "blank", "duplicates") if report.get(name)]
+        if unknown := report.get("unknown_token_rate"):
+            facts.append(f"{unknown:.0%} unknown tokens")
+        origin = f" ({', '.join(facts)})" if facts else ""
         raise DataError(
-            Setting("data.validation", count), f" leaves none of the {len(examples)} examples to train on; lower it, or add text"
+            Setting("data.validation", count),
+            f" leaves none of the {len(examples)} examples{origin} to train on; lower it, or add text",
         )
     if getattr(examples, "ordered", False):
         rows = np.arange(len(examples) - count, len(examples))

@@ -118,11 +118,21 @@ class EncodedLines:
         if not vectors.is_marked:
             teacher = note_text(Setting("method.teacher", name))
             print_warning(f"{teacher} does not record its sources: its rows are assumed to be vectors of the corpus")
+            _check_finite(vectors, Setting("method.teacher", name))
         return cls(vectors, rows=sentences.lines, content="" if vectors.is_marked else sha256(user_path(name)))
 
     def take(self, lines: Int[np.ndarray, " rows"]) -> Float[np.ndarray, "rows width"]:
         """Return float32 vectors of length 1 of the lines with these numbers, in this order."""
         return unit_length(self._vectors.take(lines if self._lines is None else np.searchsorted(self._lines, lines)))
+
+
+def _check_finite(vectors: Vectors, teacher: Setting) -> None:
+    """Raise DataError for a row of a file with NaN or Inf; directories of `jax-sentemb encode` have none."""
+    for first in range(0, len(vectors), ROWS):
+        block = vectors.take(np.arange(first, min(first + ROWS, len(vectors))))
+        if not (is_finite := np.isfinite(block).all(axis=1)).all():
+            row = first + int(np.argmin(is_finite))
+            raise DataError(teacher, f": row {row} is not finite (NaN or Inf); compute the vectors again")
 
 
 class RandomWordVectors:

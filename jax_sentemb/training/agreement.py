@@ -15,8 +15,9 @@ from jax_sentemb.data.examples import Examples
 from jax_sentemb.data.tokenizer import Lines
 from jax_sentemb.data.tokens import Subsample, draw
 from jax_sentemb.distillation.teacher import WORDS, has_vectors, teacher_names, teacher_vectors
-from jax_sentemb.errors import ConfigError, DataError, Setting
+from jax_sentemb.errors import ConfigError, DataError, Setting, UserError
 from jax_sentemb.evaluation.agreement import AGREEMENT, MAX_SENTENCES, SELECTING, agreement
+from jax_sentemb.files import print_warning
 from jax_sentemb.inference.embedder import Embedder
 from jax_sentemb.inference.encoder import SentenceEncoder
 from jax_sentemb.inference.load import load
@@ -173,7 +174,11 @@ class Agreement:
         is_model = len(self._names) == 1 and not has_vectors(self._names[0]) and not self._names[0].startswith(WORDS)
         if not self._is_distilled or not is_model or jax.process_count() > 1:
             return facts
-        teacher = load(self._names[0])
+        try:
+            teacher = load(self._names[0])
+        except UserError as error:  # it was removed since its vectors were computed; the export does not need it
+            print_warning(f"the speed of the teacher is not measured: {error}")
+            return facts
         encoders = {"student": lambda sentences: self._embedder(params, sentences), "teacher": teacher}
         return {**facts, "sentences_per_second": speeds(encoders, self._held_out.sentences[:TIMED])}
 
