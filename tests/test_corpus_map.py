@@ -82,7 +82,7 @@ def test_the_second_pca_is_turned_to_resemble_the_first(monkeypatch):
     mirrored = vectors * np.array([-1, 1, -1, 1, 1, -1, 1, 1], np.float32)
     found = corpus_map.make_map([""] * 60, {"A": vectors, "B": mirrored}, number.tolist())
     assert found["layout"] == "PCA"
-    assert 'pip install "jax_sentemb[map]"' in found["reason"]
+    assert "pip install openTSNE" in found["reason"]
     first, second = (np.array(panel["positions"]) for panel in found["panels"])
     assert np.abs(first - second).max() <= 2  # the same points, rounded
 
@@ -224,7 +224,7 @@ def test_the_command_writes_a_page_with_the_labels_of_the_corpus(corpus, capsys)
     out, err = capsys.readouterr()
     assert out == f"written: {output}: 30 sentences, 2 groups, PCA\n"
     assert "1 of 51 records have no text (rows 50): they are left out" in err
-    assert 'laid out by PCA: for t-SNE: pip install "jax_sentemb[map]"' in err
+    assert "laid out by PCA: for t-SNE: pip install openTSNE" in err
     tree = ElementTree.fromstring(output.read_text(encoding="utf-8"))
     titles = ["".join(caption.itertext()).split(".")[0] for caption in tree.iter("figcaption")]
     assert titles == ["one", "two"]

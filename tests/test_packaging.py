@@ -52,6 +52,15 @@ def pins(file):
         yield name_of(requirement), Version(pin.version)
 
 
+def test_messages_name_packages_of_the_extras():
+    """A message names packages and not an extra, because `jax_sentemb[...]` could not be found before the first release."""
+    known = {name_of(requirement) for requirement in requirements()}
+    for file in (ROOT / "jax_sentemb").rglob("*.py"):
+        for packages in re.findall(r"pip install ([\w\[\]'\" -]+)", file.read_text(encoding="utf-8")):
+            for word in packages.split(" (")[0].split():
+                assert name_of(Requirement(word.strip("'\""))) in known, f"{file.name}: pip install {packages}"
+
+
 def test_the_lower_bounds_are_the_oldest_versions_that_are_tested():
     bounds = {}
     for requirement in requirements():

@@ -211,7 +211,7 @@ def _check_plots(options: argparse.Namespace) -> None:
     if not options.output:
         raise ConfigError("--plots needs --output, the folder to write to")
     if not find_spec("matplotlib"):
-        raise ConfigError("--plots needs matplotlib: pip install 'jax_sentemb[plots]'")
+        raise ConfigError("--plots needs matplotlib: pip install matplotlib")
 
 
 def _task_list() -> str:

@@ -16,11 +16,11 @@ The compiler of the accelerator compiles the step of the run. It runs on any mac
 accelerator and no download of weights. Times are bounds from the data sheet of the chip, never measurements.
 
 targets:
-  tpu:v5e-16, tpu:v6e-256    number of chips            needs pip install 'jax_sentemb[plan-tpu]'
+  tpu:v5e-16, tpu:v6e-256    number of chips            needs pip install libtpu
   tpu:v5p-128                number of cores, two on each chip
   v5e, v5p, v6e              the smallest slice
   tpu:2xv5e-256              two slices
-  h100, h100:8, h200:16      number of GPUs             needs pip install 'jax_sentemb[plan-cuda]'
+  h100, h100:8, h200:16      number of GPUs             needs pip install 'jax[cuda13]'
 
 examples:
   jax-sentemb plan --config micse --target tpu:v5e-16 --config.data.batch_size=8192 --config.train.precision=bfloat16

@@ -264,7 +264,7 @@ def import_arrow(subject: str) -> ModuleType:
     try:
         import pyarrow.parquet
     except ImportError:
-        raise ConfigError(f'{subject} needs an extra: pip install "jax_sentemb[parquet]"') from None
+        raise ConfigError(f"{subject} needs a package: pip install pyarrow") from None
     return pyarrow
 
 
@@ -272,7 +272,7 @@ def _hugging_face(source: str, name: str, split: str, columns: tuple[str, ...], 
     try:
         import datasets
     except ImportError:
-        raise ConfigError(Setting("data.files", source), ' needs an extra: pip install "jax_sentemb[hub]"') from None
+        raise ConfigError(Setting("data.files", source), " needs a package: pip install datasets") from None
     is_saved = any((user_path(name) / file).is_file() for file in ("state.json", "dataset_dict.json"))
     try:
         data: Any = datasets.load_from_disk(user_path(name)) if is_saved else datasets.load_dataset(name, split=split)
@@ -298,7 +298,8 @@ def _tensorflow(source: str, name: str, split: str, columns: tuple[str, ...], op
     try:
         import tensorflow_datasets as tfds
     except ImportError:
-        raise ConfigError(Setting("data.files", source), ' needs an extra: pip install "jax_sentemb[tfds]"') from None
+        packages = "tensorflow-datasets array_record importlib_resources"
+        raise ConfigError(Setting("data.files", source), f" needs some packages: pip install {packages}") from None
     try:
         builder: Any = tfds.builder_from_directory(name) if Path(name).is_dir() else tfds.builder(name)
         data = builder.as_data_source(split=split)

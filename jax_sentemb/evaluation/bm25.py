@@ -9,7 +9,7 @@ from jax_sentemb.data.tokenizer import Lines
 from jax_sentemb.evaluation.rankings import NO_DOCUMENT, Run
 
 NAME = "BM25"
-MISSING = 'BM25 is left out, since it needs an extra: pip install "jax_sentemb[bm25]"'
+MISSING = "BM25 is left out, since it needs a package: pip install bm25s"
 
 
 def package() -> ModuleType | None:

@@ -111,7 +111,7 @@ def _rows(source: HubSource, split: str, *columns: str) -> Iterator[tuple[Any, .
     try:
         from datasets import load_dataset
     except ImportError:
-        raise ConfigError("--fetch needs the datasets package: pip install 'jax_sentemb[hub]'") from None
+        raise ConfigError("--fetch needs the datasets package: pip install datasets") from None
     for hub_split in source.splits[split]:
         try:
             table: Any = load_dataset(source.name, source.config, split=hub_split)

@@ -78,7 +78,7 @@ def _encoder(model: Any, batch_size: int) -> Callable[[list[str]], np.ndarray]:
         try:
             from sentence_transformers import SentenceTransformer
         except ImportError:
-            raise ConfigError("sentence-transformers is not installed: pip install 'jax_sentemb[torch]'") from None
+            raise ConfigError("sentence-transformers is not installed: pip install sentence-transformers") from None
         try:
             model = SentenceTransformer(str(user_path(model)))
         except Exception as error:  # of transformers, tokenizers and safetensors

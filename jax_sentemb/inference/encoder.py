@@ -362,5 +362,5 @@ def _tensor() -> Callable[[np.ndarray], Any]:
     try:
         import torch
     except ImportError:
-        raise ConfigError('convert_to_tensor=True needs PyTorch: pip install "jax_sentemb[torch]"') from None
+        raise ConfigError("convert_to_tensor=True needs PyTorch: pip install torch") from None
     return lambda array: torch.from_numpy(np.array(array))

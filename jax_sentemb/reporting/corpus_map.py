@@ -170,7 +170,7 @@ def _positions(sides: Sequence[Vectors], seed: int, reason: str) -> tuple[str, s
         try:
             return "t-SNE", "", _t_sne(sides, seed)
         except ImportError:
-            reason = 'for t-SNE: pip install "jax_sentemb[map]"'
+            reason = "for t-SNE: pip install openTSNE"
         except _NotLaidOut as error:
             reason = str(error)
     first, *others = (principal_components(side) for side in sides)

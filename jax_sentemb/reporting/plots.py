@@ -219,7 +219,7 @@ def require_matplotlib() -> Any:
     try:
         import matplotlib.figure
     except ImportError:
-        raise ConfigError("plots need matplotlib: pip install 'jax_sentemb[plots]'") from None
+        raise ConfigError("plots need matplotlib: pip install matplotlib") from None
     return matplotlib
 
 

@@ -146,5 +146,5 @@ def _faiss() -> Any:
     try:
         import faiss  # pyright: ignore[reportMissingImports]
     except ImportError:
-        raise ConfigError("an approximate index needs the faiss package: pip install 'jax_sentemb[ann]'") from None
+        raise ConfigError("an approximate index needs the faiss package: pip install faiss-cpu numkong usearch") from None
     return faiss

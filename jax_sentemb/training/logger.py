@@ -160,7 +160,7 @@ def _import_tensorboard() -> Any:
     try:
         import tensorboardX
     except ImportError:
-        raise ConfigError(Setting("train.tensorboard", True), ' needs TensorBoard: pip install "jax_sentemb[tb]"') from None
+        raise ConfigError(Setting("train.tensorboard", True), " needs TensorBoard: pip install tensorboardX") from None
     return tensorboardX
 
 
@@ -172,7 +172,7 @@ def _import_wandb() -> Any:
     try:
         import wandb  # pyright: ignore[reportMissingImports]
     except ImportError:
-        raise ConfigError(Setting("train.wandb"), ' needs Weights & Biases: pip install "jax_sentemb[wandb]"') from None
+        raise ConfigError(Setting("train.wandb"), " needs Weights & Biases: pip install wandb") from None
     return wandb
 
 
