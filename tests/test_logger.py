@@ -213,7 +213,7 @@ def test_what_weights_and_biases_refuses_is_one_line(tmp_path, wandb):
 @pytest.mark.parametrize(("package", "option"), [("wandb", {"wandb": "project"}), ("tensorboardX", {"tensorboard": True})])
 def test_a_package_that_is_missing_is_said_before_anything_runs(monkeypatch, package, option):
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(ConfigError, match=r'needs .*: pip install "jax_sentemb\['):
+    with pytest.raises(ConfigError, match=r"needs .*: pip install \w+"):
         check_writers(Train(**option))
     check_writers(Train())
 
