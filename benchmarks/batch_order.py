@@ -4,7 +4,8 @@
 
 Three contenders take turns, each in its own process: batches that are sorted by length in groups of 32, random batches that are
 padded to their longest sentence, and random batches in two parts (as in a run with data.length_grouping=1). Each processes the
-same number of batches of the first epoch. Lengths follow a gamma distribution, cut at --max-length. A step is SimCSE's.
+same number of batches of the second epoch, because the first batches of a run have fewer widths. Lengths follow a gamma
+distribution, cut at --max-length. A step is SimCSE's.
 """
 
 import argparse
@@ -18,7 +19,7 @@ ORDERS = {"sorted in groups of 32": 32, "random, padded to the longest": 1, "ran
 
 
 def batches_of(options, name):
-    """Return some batches of the first epoch, each as a tuple of parts."""
+    """Return some batches of the second epoch, each as a tuple of parts."""
     import numpy as np
 
     from jax_sentemb.data.batches import Batches
@@ -29,7 +30,7 @@ def batches_of(options, name):
     ids = random.integers(1000, VOCABULARY, lengths.sum()).astype(np.int32)
     rows = {"line": np.arange(count), "lengths": lengths, "starts": np.cumsum(lengths) - lengths}
     batches = Batches(Tokens({"ids": ids, **rows}, {}, "", 0, options.max_length), options.sentences, 0, ORDERS[name])
-    steps = range(64) if options.rounds == 0 else range(options.batches)
+    steps = range(64, 128 if options.rounds == 0 else 64 + options.batches)
     return [batches.parts(step) if "parts" in name else (batches.at(step),) for step in steps]
 
 

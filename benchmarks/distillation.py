@@ -93,6 +93,7 @@ def our_step(options: argparse.Namespace, grouping: int) -> Callable[[], float]:
     keep_freed_memory()  # as a run does, before JAX has threads
     import jax
 
+    from jax_sentemb.data.batches import FIRST
     from jax_sentemb.parallel import make_mesh, shard_batch
     from jax_sentemb.recipes import override, read_config
     from jax_sentemb.training.optimizer import make_optimizer
@@ -112,7 +113,7 @@ def our_step(options: argparse.Namespace, grouping: int) -> Callable[[], float]:
     mesh = make_mesh(options.batch, jax.devices()[:1])
     encoder, optimizer = run_encoder(config, setup.encoder_config, mesh), make_optimizer(config.optimizer, 10_000)
     state = create_state(config.method, encoder, optimizer, setup.loaded, 0, mesh)
-    compiled, number = make_step(config.method, encoder, optimizer, mesh), 0
+    compiled, number = make_step(config.method, encoder, optimizer, mesh), FIRST  # the batches before have fewer widths
     for step_number in range(min(setup.batches.steps_per_epoch, options.warm_up)):  # every width is compiled before the turns
         state, _ = compiled(state, shard_batch(setup.batches.parts(step_number), mesh))
 

@@ -43,6 +43,7 @@ from jax_sentemb.inference import embedder  # noqa: E402
 from jax_sentemb.training import corpus_source, evaluator, measures, step, trainer, validation  # noqa: E402
 
 SHAPES = [(batches, "BUCKETS", batches.BUCKETS), (embedder, "BUCKETS", embedder.BUCKETS), (embedder, "FEW", embedder.FEW)]
+SHAPES += [(measures, "COARSE_BUCKETS", measures.COARSE_BUCKETS)]
 
 LEVELS = {name: logging.getLogger(name).level for name in ("absl", "asyncio", "jax_sentemb")}
 
@@ -126,6 +127,7 @@ def one_shape() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(batches, "BUCKETS", (24,))  # the limit of tiny configs; examples of ConsSent may be longer
         patch.setattr(embedder, "BUCKETS", (32, 128, 512))
+        patch.setattr(measures, "COARSE_BUCKETS", (32, 128, 512))
         patch.setattr(embedder, "FEW", ())
         yield
 

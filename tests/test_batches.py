@@ -12,7 +12,7 @@ from jax_sentemb.config import sized
 from jax_sentemb.data import batches as batches_module
 from jax_sentemb.data import epoch_order as module
 from jax_sentemb.data import shuffle
-from jax_sentemb.data.batches import BUCKETS, GROUP, Batches, RoundRobinBatches, bucket, make_batches
+from jax_sentemb.data.batches import BUCKETS, GROUP, Batches, RoundRobinBatches, bucket, common_widths, make_batches
 from jax_sentemb.data.examples import RoundRobin
 from jax_sentemb.data.tokens import Tokens, pad
 from jax_sentemb.errors import DataError
@@ -166,7 +166,8 @@ def test_the_shares_of_all_processes_are_the_global_batch(count):
         assert_same(together, batches.at(step))
 
 
-def test_widths_are_few_and_the_longest_is_the_limit():
+def test_widths_are_few_and_the_longest_is_the_limit(monkeypatch):
+    monkeypatch.setattr(batches_module, "FIRST", 0)
     batches = Batches(tokens_of(drawn_lengths(5000, 90), max_seq_length=90), 8, 0)
     assert batches.buckets == (16, 24, 32, 48, 64, 90)
     widths = set()
@@ -211,6 +212,31 @@ def test_pad_and_bucket():
     assert [bucket(length, BUCKETS) for length in (1, 16, 17, 24, 25, 512)] == [16, 16, 24, 24, 32, 512]
     with pytest.raises(ValueError):
         bucket(513, BUCKETS)
+
+
+@pytest.mark.parametrize(
+    ("rows", "cost", "widths"),
+    [
+        ({16: 10, 24: 10, 32: 10}, 79, (16, 24, 32)),
+        ({16: 10, 24: 10, 32: 10}, 80, (24, 32)),  # the rows of 16 tokens are padded to 24, and then they count there
+        ({16: 10, 24: 10, 32: 10}, 160, (32,)),
+        ({64: 1}, 1000, (64,)),
+    ],
+)
+def test_widths_that_cost_less_than_a_compilation_are_left_out(rows, cost, widths):
+    assert common_widths(rows, cost) == widths
+
+
+def test_the_first_batches_have_no_rare_widths_and_the_same_rows(monkeypatch):
+    monkeypatch.setattr(batches_module, "COMPILATION", 2000)
+    lengths = [*[10] * 200, *[20] * 800, *[30] * 800, *[60] * 40]
+    batches = Batches(tokens_of(lengths, 64), 40, 3)
+    first, later = ({batches.at(step).tokens.shape[1] for step in steps} for steps in (range(32), range(32, 100)))
+    assert (first, later) == ({24, 32, 64}, {16, 24, 32, 64})
+    monkeypatch.setattr(batches_module, "FIRST", 0)
+    usual = Batches(tokens_of(lengths, 64), 40, 3)
+    for step in (0, 7, 31):
+        assert rows_in(usual.at(step)) == rows_in(batches.at(step))
 
 
 def random_batches(count=300, batch_size=15, grouping=1, **options):

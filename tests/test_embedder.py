@@ -66,13 +66,33 @@ def test_each_distinct_sentence_is_encoded_once(params):
 
 def test_one_compilation_a_bucket_and_none_for_fresh_parameters(params):
     encoder = Encoder()
+    sentences = [f"{number} {'word ' * words}" for words in (3, 11, 18) for number in range(12)]
     embedder = Embedder(encoder, Words(), 20, batch_size=4, buckets=(8, 16, 32))
-    embedder(params, SENTENCES)
+    embedder(params, sentences)
     assert sorted(set(encoder.shapes)) == [(4, 8), (4, 16), (4, 20)]  # never wider than max_seq_length
     traced = len(encoder.shapes)
-    changed = embedder({"table": 2 * params["table"]}, SENTENCES[::-1])
+    changed = embedder({"table": 2 * params["table"]}, sentences[::-1])
     assert len(encoder.shapes) == traced
-    np.testing.assert_allclose(changed[::-1], [2 * alone(params, s, 20) for s in SENTENCES], atol=1e-6)
+    np.testing.assert_allclose(changed[::-1], [2 * alone(params, s, 20) for s in sentences], atol=1e-6)
+
+
+def test_rare_widths_of_a_call_are_padded_to_a_wider_one(params):
+    encoder = Encoder()
+    embedder = Embedder(encoder, Words(), 32, batch_size=4, buckets=(8, 12, 16, 32))
+    sentences = [f"{number} {'word ' * words}" for words, count in ((3, 40), (8, 4), (12, 40), (20, 4)) for number in range(count)]
+    vectors = embedder(params, sentences)
+    assert sorted(set(encoder.shapes)) == [(4, 8), (4, 16), (4, 32)]  # the four sentences of 12 tokens get 16; the widest ones stay
+    np.testing.assert_allclose(vectors, [alone(params, sentence) for sentence in sentences], atol=1e-6)
+
+
+def test_the_last_batch_of_a_larger_call_is_filled_up(params):
+    encoder = Encoder()
+    embedder = Embedder(encoder, Words(), 8, batch_size=4, buckets=(8,))
+    sentences = [f"{number}x y" for number in range(33)]
+    np.testing.assert_allclose(embedder(params, sentences), [alone(params, sentence) for sentence in sentences], atol=1e-6)
+    assert set(encoder.shapes) == {(4, 8)}
+    embedder(params, sentences[:25])
+    assert set(encoder.shapes) == {(4, 8), (1, 8)}
 
 
 def test_fine_buckets_are_for_full_batches_of_large_calls(params, monkeypatch):
@@ -123,7 +143,7 @@ def test_rows_spread_over_devices_give_the_same_vectors(eight_devices, params, d
     sharding = NamedSharding(mesh, PartitionSpec("data"))
     embedder = Embedder(Encoder(), Words(), 32, batch_size=5, sharding=sharding)
     assert embedder.batch_size == {2: 6, 8: 8}[devices]
-    (batch, _) = embedder._rows([np.array([1, 2], np.int32)] * embedder.batch_size, embedder.batch_size, embedder.buckets, 32)
+    (batch, _) = embedder._rows([np.array([1, 2], np.int32)] * embedder.batch_size, [embedder.batch_size], [32])
     assert {len(shard.data) for shard in batch.addressable_shards} == {embedder.batch_size // devices}
     np.testing.assert_allclose(embedder(params, SENTENCES), [alone(params, sentence) for sentence in SENTENCES], atol=1e-6)
 

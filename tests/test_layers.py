@@ -17,11 +17,11 @@ from tests.tiny_models import bert_config
 SEEDS = jnp.arange(6, dtype=jnp.uint32) * 977 + 5
 
 
-@pytest.mark.parametrize(("inputs", "outputs"), [(5, 9), (9, 5), (1, 3), (4, 4)])
+@pytest.mark.parametrize(("rows", "inputs", "outputs"), [((2, 3), 5, 9), ((2, 3), 9, 5), ((5,), 1, 3), ((1, 1), 4, 4)])
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
-def test_matmul_and_gradients_equal_the_plain_product(inputs, outputs, dtype):
+def test_matmul_and_gradients_equal_the_plain_product(rows, inputs, outputs, dtype):
     random = np.random.default_rng(0)
-    x, w, weight = (random.normal(size=s).astype("f") for s in ((2, 3, inputs), (inputs, outputs), (2, 3, outputs)))
+    x, w, weight = (random.normal(size=s).astype("f") for s in ((*rows, inputs), (inputs, outputs), (*rows, outputs)))
 
     def loss(product, x, w):
         return (product(x, w) * weight).sum()

@@ -1,6 +1,9 @@
 """Make the batches of a run. The sentences of batch number `step` are a pure function of (examples, seed, step, batch size)."""
 
-from collections.abc import Sequence
+import functools
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 import numpy as np
 from jaxtyping import Int
@@ -14,13 +17,15 @@ from jax_sentemb.errors import DataError, Setting
 from jax_sentemb.types import ROW_NUMBERS, Batch
 
 BUCKETS = (16, 24, 32, 48, 64, 96, 128, 256, 512)  # widths in tokens for which the step is compiled
+FIRST = 32  # steps in which rare widths are not used, so that a short run compiles few programs
+COMPILATION = 1 << 13  # tokens of sentences that a step computes in the time of its compilation: 6,000 (MiniLM) to 14,000 on a CPU
 GROUP = 32  # default number of batches whose sentences are sorted by length together
 
 
 class Batches:
     """Batches of distinct sentences in the order of `EpochOrder`, with few different widths.
 
-    A batch is as wide as the smallest bucket that holds its longest sentence.
+    A batch is as wide as the smallest bucket that holds its longest sentence. The FIRST batches use only some of the buckets.
     """
 
     def __init__(
@@ -52,7 +57,7 @@ class Batches:
         """Return the part of one process of batch `step`, as wide as the global batch, as NumPy arrays."""
         rows = self.rows(step)
         process_rows = slice(*(self.batch_size * index // process_count for index in (process_index, process_index + 1)))
-        return self._padded(step, rows[process_rows], bucket(int(self.tokens.lengths[rows].max()), self.buckets))
+        return self._padded(step, rows[process_rows], bucket(int(self.tokens.lengths[rows].max()), self._widths(step)))
 
     def parts(self, step: int, process_index: int = 0, process_count: int = 1, unit: int = 1) -> tuple[Batch, ...]:
         """Return the same sentences with less padding: the whole batch or, in random order, its shorter and its longer sentences.
@@ -75,6 +80,15 @@ class Batches:
             return self._padded(step, rows[selected[share]], width)._replace(position=selected[share].astype(np.int32))
 
         return part(positions[:cut]), part(positions[cut:])
+
+    def _widths(self, step: int) -> tuple[int, ...]:
+        """Return the widths that a whole batch may have."""
+        return self._first_widths if step < FIRST and self._order.is_uniform else self.buckets
+
+    @functools.cached_property
+    def _first_widths(self) -> tuple[int, ...]:
+        longest = [int(self.tokens.lengths[self.rows(step)].max()) for step in range(FIRST)]
+        return first_widths(longest, self.batch_size, self.buckets)
 
     def _padded(self, step: int, rows: np.ndarray, width: int) -> Batch:
         return padded(self.tokens, rows, step // self.steps_per_epoch, width)._replace(row=(rows % ROW_NUMBERS).astype(np.int32))
@@ -112,7 +126,7 @@ class DividedBatches:
 
     def at(self, step: int, process_index: int = 0, process_count: int = 1) -> Batch:
         """Return the share of this process of batch `step`, as wide as the global batch. Arguments after `step` are ignored."""
-        return self._padded(step, self._own_rows(step), bucket(int(self._lengths(step).max()), self._buckets))
+        return self._padded(step, self._own_rows(step), bucket(int(self._lengths(step).max()), self._widths(step)))
 
     def parts(self, step: int, process_index: int = 0, process_count: int = 1, unit: int = 1) -> tuple[Batch, ...]:
         """Return parts as `Batches.parts` does. This process has share number `process_index` of the global batch."""
@@ -130,6 +144,15 @@ class DividedBatches:
             return self._padded(step, rows[selected], bucket(longest, self._buckets))._replace(position=position.astype(np.int32))
 
         return part(order[:cut], int(lengths[cut - 1])), part(order[cut:], int(lengths[-1]))
+
+    def _widths(self, step: int) -> tuple[int, ...]:
+        """Return the widths that a whole batch may have."""
+        return self._first_widths if step < FIRST and self._orders[0].is_uniform else self._buckets
+
+    @functools.cached_property
+    def _first_widths(self) -> tuple[int, ...]:
+        longest = [int(self._lengths(step).max()) for step in range(FIRST)]
+        return first_widths(longest, self._share * self._count, self._buckets)
 
     def _own_rows(self, step: int) -> np.ndarray:
         check_maps()
@@ -196,6 +219,29 @@ def buckets_of(examples: Examples, buckets: Sequence[int] | None = None) -> tupl
     """Return the widths of batches: those of `buckets` (default: BUCKETS) below the maximum length, and the maximum length."""
     shorter = (width for width in sorted(BUCKETS if buckets is None else buckets) if width < examples.max_seq_length)
     return (*shorter, examples.max_seq_length)
+
+
+def common_widths(rows: Mapping[int, int], cost: int) -> tuple[int, ...]:
+    """Return the widths that are worth a program, in ascending order; the largest is always one of them.
+
+    Args:
+        rows: The number of rows of each width.
+        cost: The number of tokens that are computed in the time of a compilation. If padding the rows of a width to the next one
+            computes no more tokens than this, the width is left out.
+    """
+    common, padded_rows = [], 0
+    for width, wider in pairwise(sorted(rows)):
+        padded_rows += rows[width]
+        if padded_rows * (wider - width) > cost:
+            common.append(width)
+            padded_rows = 0
+    return (*common, max(rows))
+
+
+def first_widths(longest: Sequence[int], batch_size: int, buckets: Sequence[int]) -> tuple[int, ...]:
+    """Return the widths for batches whose longest sentences have these lengths, without those that are not worth a program."""
+    batches = Counter(bucket(length, buckets) for length in longest)
+    return common_widths({width: count * batch_size for width, count in batches.items()}, COMPILATION)
 
 
 def cheapest_cut(lengths: Int[np.ndarray, " batch"], unit: int, buckets: Sequence[int]) -> int:

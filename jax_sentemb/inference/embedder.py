@@ -1,6 +1,6 @@
 """Embed any number of sentences through a small, fixed set of compiled shapes."""
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
@@ -11,19 +11,23 @@ import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec, Sharding
 from jaxtyping import Float, Int
 
-from jax_sentemb.data.batches import bucket
+from jax_sentemb.data.batches import bucket, common_widths
 from jax_sentemb.data.containers import problem_with
 from jax_sentemb.data.tokens import pad
-from jax_sentemb.parallel import put_whole, replicate
+from jax_sentemb.parallel import compiler_options, put_whole, replicate
 from jax_sentemb.types import Array, EncodedSentences, Params, Rows
 
-# Widths in tokens, fine for common lengths and coarse above. Each width that occurs costs one compilation.
+# Widths in tokens, fine for common lengths and coarse above. Each width that is used costs one compilation.
 BUCKETS = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512)
+COARSE_BUCKETS = (16, 32, 64, 128, 256, 512)  # for the few sentences of the evaluations of a run
 # For many sentences on a CPU, where a padding token costs as much as a word and compilation is fast: 8 % padding instead of 30 %.
 FINE_BUCKETS = (*range(4, 64, 4), *range(64, 128, 8), *range(128, 513, 32))
 MANY = 1 << 10  # sentences of a call from which fine buckets are worth their compilation
 CPU_ROWS = 16  # rows of a CPU's batch at most: the activations of a layer stay in the cache (benchmarks/README.md)
-FEW = (1, 8)  # rows of batches that are not full, so that one or two queries do not cost a whole batch
+FEW = (1, 8)  # rows of a last batch that is not full, so that one or two queries do not cost a whole batch
+FEW_BATCHES = 8  # batches of a call below which FEW is used; in a larger call the last batch matters less than a compilation
+COMPILATION = 1 << 11  # tokens that are computed in the time of a compilation, measured for MiniLM on a CPU
+WASTE = 16  # a width is left out if that adds at most one token in this number, because later calls may be like this one
 IN_FLIGHT = 4  # batches whose results are still on the device: enough to keep it busy with little memory
 FIRST_WINDOW, WINDOW = 1 << 12, 1 << 16  # sentences tokenised and sorted by length together
 
@@ -42,10 +46,11 @@ class TextEncoder(Protocol):
 class Embedder:
     """Embed sentences: encode each distinct sentence once, in batches of similar length, and return the caller's order.
 
-    `embed` maps (params, rows) to [R, E]. It is compiled once for every shape that occurs: the width is one of the buckets, the
-    number of rows `batch_size` or one of FEW. On a CPU a batch has at most CPU_ROWS rows, and full batches of calls with MANY
-    sentences also use FINE_BUCKETS. Parameters are an argument of the call, so that training evaluates repeatedly without compiling
-    again. `sharding` splits the rows of a batch over devices (first axis); without it they go to the default device.
+    `embed` maps (params, rows) to [R, E]. It is compiled once for every shape that is used: the width is one of the buckets, the
+    number of rows `batch_size` or one of FEW. Rare widths of a call are padded to a wider one. On a CPU a batch has at most
+    CPU_ROWS rows, and calls with MANY sentences also use FINE_BUCKETS. Parameters are an argument of the call, so that training
+    evaluates repeatedly without compiling again. `sharding` splits the rows of a batch over devices (first axis); without it they
+    go to the default device.
 
     Threads may share an Embedder: a call changes no attribute.
     """
@@ -67,7 +72,9 @@ class Embedder:
         self._cpu = jax.default_backend() == "cpu"
         self.batch_size = self._full(batch_size)
         self._replicated = NamedSharding(sharding.mesh, PartitionSpec()) if isinstance(sharding, NamedSharding) else None
-        self._embed = jax.jit(embed, out_shardings=self._replicated)  # every process reads all embeddings
+        options = compiler_options(jax.default_backend())
+        # Every process reads all embeddings.
+        self._embed = jax.jit(embed, out_shardings=self._replicated, compiler_options=options)
 
     def __call__(
         self, params: Params, sentences: Sequence[Any], batch_size: int = 0, progress: Callable[[int], object] | None = None
@@ -103,6 +110,9 @@ class Embedder:
         vectors = np.zeros((0, 0), np.float32)  # allocated when the width of the first batch is known
         full = self._full(batch_size or self.batch_size)
         longest = max_seq_length or self.max_seq_length
+        is_small, is_large = len(numbers) < FEW_BATCHES * full, self._cpu and len(numbers) >= MANY
+        buckets = (*self.buckets, *(FINE_BUCKETS if is_large else ()))
+        row_counts = [*(few for few in map(self._full, FEW) if is_small and few < full), full]
         running: deque[tuple[np.ndarray, Array]] = deque()
         truncated = 0
 
@@ -114,10 +124,10 @@ class Embedder:
 
         for first, ids, cut in self._tokenized(list(numbers), longest):
             truncated += cut
-            for chosen in batches_by_length(ids, full):
-                fine = self._cpu and len(chosen) == full and len(numbers) >= MANY
-                widths = (*self.buckets, *(FINE_BUCKETS if fine else ()))
-                rows = self._rows([ids[index] for index in chosen], full, widths, longest)
+            batches = batches_by_length(ids, full)
+            widths = used_widths([len(ids[chosen[0]]) for chosen in batches], full, buckets, longest)
+            for chosen in batches:
+                rows = self._rows([ids[index] for index in chosen], row_counts, widths)
                 output = self._embed(params, rows)
                 if not vectors.size:
                     vectors = np.zeros((len(numbers), output.shape[-1]), np.float32)
@@ -158,10 +168,9 @@ class Embedder:
         with ThreadPoolExecutor(1) as thread:
             yield from thread.map(tokenize, windows)
 
-    def _rows(self, ids: list[np.ndarray], full: int, buckets: Sequence[int], max_seq_length: int) -> Rows:
+    def _rows(self, ids: list[np.ndarray], row_counts: Sequence[int], widths: Sequence[int]) -> Rows:
         """Return a batch on the device; a batch that is not full is filled up with copies of its first row."""
-        width = min(bucket(max(len(row) for row in ids), (*buckets, max_seq_length)), max_seq_length)
-        count = bucket(len(ids), [*(few for few in map(self._full, FEW) if few < full), full])
+        width, count = bucket(max(len(row) for row in ids), widths), bucket(len(ids), row_counts)
         return put_whole(pad(ids + [ids[0]] * (count - len(ids)), width, self.tokenizer.pad_id), self._sharding)
 
     def _full(self, rows: int) -> int:
@@ -169,6 +178,14 @@ class Embedder:
         devices = 1 if self._sharding is None else len(self._sharding.device_set)
         share = -(-rows // devices)
         return devices * (min(share, CPU_ROWS) if self._cpu else share)
+
+
+def used_widths(longest: Sequence[int], rows: int, buckets: Sequence[int], max_seq_length: int) -> tuple[int, ...]:
+    """Return the widths, in ascending order, for batches of `rows` rows whose longest rows have these lengths."""
+    batches = Counter(min(bucket(length, (*buckets, max_seq_length)), max_seq_length) for length in longest)
+    rows_of_width = {width: count * rows for width, count in batches.items()}
+    tokens = sum(width * count for width, count in rows_of_width.items())
+    return common_widths(rows_of_width, min(COMPILATION, tokens // WASTE)) if tokens else ()
 
 
 def batches_by_length(ids: list[Int[np.ndarray, " _"]], size: int) -> list[Int[np.ndarray, " _"]]:

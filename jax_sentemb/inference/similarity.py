@@ -3,8 +3,8 @@
 from typing import Any
 
 import numpy as np
+import scipy  # imports its submodules when they are used
 from jaxtyping import Float
-from scipy.spatial.distance import cdist
 
 from jax_sentemb.checks import array
 from jax_sentemb.cosines import rounded, unit_length
@@ -26,7 +26,7 @@ def similarity(name: str, first: Any, second: Any) -> Float[np.ndarray, "first s
         raise ConfigError(f"similarity needs arrays of the same width, got {shapes}; encode both with the same model")
     if name == "cosine":
         return rounded(first @ second.T, first.shape[1])
-    return first @ second.T if name == "dot" else -cdist(first, second, METRICS[name]).astype(np.float32)
+    return first @ second.T if name == "dot" else -scipy.spatial.distance.cdist(first, second, METRICS[name]).astype(np.float32)
 
 
 def similarity_pairwise(name: str, first: Any, second: Any) -> Float[np.ndarray, " pairs"]:

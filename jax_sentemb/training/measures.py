@@ -7,7 +7,7 @@ from jax.sharding import Mesh
 from jax_sentemb.config import Config
 from jax_sentemb.data.pairs import JoinedPairs
 from jax_sentemb.data.tokenizer import Tokenizer
-from jax_sentemb.inference.embedder import Embedder
+from jax_sentemb.inference.embedder import COARSE_BUCKETS, Embedder
 from jax_sentemb.methods.base import Method
 from jax_sentemb.models.encoder import TokenEncoder
 from jax_sentemb.parallel import batch_sharding
@@ -61,6 +61,7 @@ def make_measures(
         JoinedPairs(tokenizer) if config.method.is_cross_encoder and isinstance(tokenizer, Tokenizer) else tokenizer,
         config.eval.max_seq_length,
         config.eval.batch_size,
+        COARSE_BUCKETS,
         sharding=batch_sharding(mesh),
     )
     sample = corpus_sample(setup, config.eval.diagnostic_sentences, config.train.seed)

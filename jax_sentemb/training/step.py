@@ -20,7 +20,7 @@ from jax_sentemb.models.dense import DENSE, apply_dense
 from jax_sentemb.models.encoder import TokenEncoder
 from jax_sentemb.models.freezing import split_layers
 from jax_sentemb.models.word_vectors import FROZEN, WordsConfig
-from jax_sentemb.parallel import batch_sharding, fsdp_sharding, replicated
+from jax_sentemb.parallel import batch_sharding, compiler_options, fsdp_sharding, replicated
 from jax_sentemb.types import Array, Batch, Params, Rows, TrainState
 
 Parts = Batch | tuple[Batch, ...]  # a batch, or the parts that it is split into (Batches.parts)
@@ -140,7 +140,9 @@ def make_step(
     whole = replicated(mesh)
     gather, scatter = _fsdp(mesh, shardings, lambda params: split_frozen(method, encoder, params)[0])
     shardings = shardings or whole
-    return jax.jit(step, donate_argnums=0, in_shardings=(shardings, batch_sharding(mesh)), out_shardings=(shardings, whole))
+    options = compiler_options(mesh.devices.flat[0].platform)
+    in_shardings, out_shardings = (shardings, batch_sharding(mesh)), (shardings, whole)
+    return jax.jit(step, donate_argnums=0, in_shardings=in_shardings, out_shardings=out_shardings, compiler_options=options)
 
 
 def _fsdp(
@@ -179,7 +181,8 @@ def make_measure(method: Method, encoder: TokenEncoder, mesh: Mesh) -> Callable[
         loss, (metrics, _) = method.objective(state.params, state, encoded)
         return {"loss": loss, **metrics}
 
-    return jax.jit(measure, in_shardings=(None, batch_sharding(mesh)), out_shardings=replicated(mesh))
+    options = compiler_options(mesh.devices.flat[0].platform)
+    return jax.jit(measure, in_shardings=(None, batch_sharding(mesh)), out_shardings=replicated(mesh), compiler_options=options)
 
 
 def make_embed(
