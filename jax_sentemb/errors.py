@@ -47,8 +47,8 @@ class Setting(NamedTuple):
 
 # Settings whose arguments of jax_sentemb.train have other names.
 KEYWORDS = {
-    "encoder.weights": "model", "encoder.layers": "layers", "method.teacher": "teacher", "data.files": "sentences",
-    "--config": "recipe",
+    "encoder.weights": "model", "encoder.layers": "layers", "method.teacher": "teacher", "eval.teacher": "teacher",
+    "data.files": "sentences", "--config": "recipe",
 }  # fmt: skip
 
 

@@ -154,7 +154,7 @@ def test_series_arrays_and_columns_are_lists_of_sentences(tmp_path):
         ({"recipe": "distill_encoder:tiny", "layers": (3, 1)}, ConfigError, r'^layers="3,1,": write a count'),
         ({"recipe": "distill_encoder:tiny", "layers": 2.5}, ConfigError, r"^layers=2\.5: give a count such as 3, or layer numbers"),
         ({"recipe": "distill_encoder:tiny", "layers": 1}, ConfigError, r'^layers="1" needs model$'),
-        ({"teacher": "./absent"}, ConfigError, r"^teacher is unknown"),
+        ({"teacher": "./absent"}, ConfigError, r'^teacher="\./absent": no such directory'),
         ({"recipe": "", "teacher": "./absent", "layers": 3}, ConfigError, r'^model="\./absent": no such directory'),
         ({"workdir": __file__}, ConfigError, "^workdir=.*: (File exists|Not a directory)"),
     ],

@@ -266,7 +266,7 @@ def test_a_damaged_config_is_refused(folder, text):
 def test_missing_directories_and_files_are_named(folder):
     refused(folder / "missing", "not a directory")
     (folder / "config.json").unlink()
-    refused(folder, "config.json: No such file")
+    refused(folder, "config.json: no such file")
 
 
 def test_damaged_weight_files_give_our_error_and_nothing_else(folder):

@@ -52,7 +52,7 @@ def by_yaml(folder, recipe):
     def door(config, name, text):
         part, _, last = name.rpartition(".")
         content = yaml.safe_dump({part: {last: text}} if part else {last: text})
-        if re.fullmatch(r"[\w.+-]+", text):  # as a user writes it, without quotes
+        if re.fullmatch(r"[\w.+-]+", text) and text != "-":  # as a user writes it, without quotes; "-" begins a list in YAML
             content = f"{name}: {text}\n"
         (folder / "mine.yaml").write_text(f"recipe: {recipe}\n{content}", "utf-8")
         vars(config).update(vars(read_config(str(folder / "mine.yaml"))))

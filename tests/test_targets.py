@@ -48,7 +48,7 @@ def test_what_is_no_target(text, message):
         parse_target(text)
 
 
-@pytest.mark.parametrize(("text", "install"), [("tpu:v5e-8", r"plan-tpu"), ("h100", r"plan-cuda")])
+@pytest.mark.parametrize(("text", "install"), [("tpu:v5e-8", "pip install libtpu"), ("h100", r"pip install 'jax\[cuda13\]'")])
 def test_without_the_compiler_one_line_says_what_to_install(monkeypatch, text, install):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=install):

@@ -41,6 +41,14 @@ def teacher_names(teacher: str) -> list[str]:
     return [teacher] if user_path(teacher).exists() else [name.strip() for name in teacher.split(",") if name.strip()]
 
 
+def open_teacher(setting: str, name: str, dtype: str) -> SentenceEncoder:
+    """Return the model that a setting names; an error begins with the setting."""
+    try:
+        return SentenceEncoder(name, dtype=dtype)
+    except ConfigError as error:
+        raise ConfigError(Setting(setting, name), f": {str(error).removeprefix(f'{name}: ')}") from None
+
+
 def teacher_vectors(teacher: str, dtype: str, sentences: Sentences, subset: Subsample) -> LineVectors:
     """Return the vectors of `teacher` for lines of `sentences`; those of several teachers are concatenated.
 
@@ -71,8 +79,7 @@ def _vectors_of(name: str, dtype: str, sentences: Sentences, subset: Subsample) 
     if has_vectors(name):
         return EncodedLines.of_directory(name, sentences)
     lines = draw(len(sentences), subset) if subset.size else None
-    with _naming():
-        encoder = SentenceEncoder(name, dtype=dtype)
+    encoder = open_teacher("method.teacher", name, dtype)
     return EncodedLines(encode_once(encoder, dtype, sentences, lines), lines)
 
 
@@ -224,12 +231,3 @@ def _writing(folder: Path) -> Any:
     except OSError as error:
         problem = error.strerror or error
         raise ResourceError(f"cache {folder.parent}: {problem}; set JAX_SENTEMB_CACHE to another folder") from error
-
-
-@contextlib.contextmanager
-def _naming() -> Any:
-    """Add the setting to errors about a model that cannot be opened."""
-    try:
-        yield
-    except ConfigError as error:
-        raise ConfigError(Setting("method.teacher", error)) from None

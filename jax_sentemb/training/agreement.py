@@ -14,12 +14,11 @@ from jax_sentemb.data.corpus_files import open_corpus
 from jax_sentemb.data.examples import Examples
 from jax_sentemb.data.tokenizer import Lines
 from jax_sentemb.data.tokens import Subsample, draw
-from jax_sentemb.distillation.teacher import WORDS, has_vectors, teacher_names, teacher_vectors
+from jax_sentemb.distillation.teacher import WORDS, has_vectors, open_teacher, teacher_names, teacher_vectors
 from jax_sentemb.errors import ConfigError, DataError, Setting, UserError
 from jax_sentemb.evaluation.agreement import AGREEMENT, MAX_SENTENCES, SELECTING, agreement
 from jax_sentemb.files import print_warning
 from jax_sentemb.inference.embedder import Embedder
-from jax_sentemb.inference.encoder import SentenceEncoder
 from jax_sentemb.inference.load import load
 from jax_sentemb.methods.base import Method
 from jax_sentemb.methods.distillation import Distillation
@@ -100,10 +99,7 @@ def _judged(judge: str, sentences: list[str]) -> HeldOut:
     """Return the vectors of a stronger model, or of several side by side, for sentences of the corpus."""
     vectors = []
     for name in teacher_names(judge):
-        try:
-            encoder = SentenceEncoder(name)
-        except ConfigError as error:
-            raise ConfigError(Setting("eval.teacher", error)) from None
+        encoder = open_teacher("eval.teacher", name, "float32")
         with Progress("teacher", len(sentences), "sentences") as progress:
             encoded = encoder.encode(
                 sentences, normalize_embeddings=True, prompt_name=encoder.prompt_for("document"), progress=progress.update
