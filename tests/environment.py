@@ -38,7 +38,9 @@ PARTS = [f"{room}.{module}" for room, modules in ROOMS.items() for module in mod
 CHECKED = ("losses", "methods", "models", "distillation", *PARTS)
 jaxtyping.install_import_hook([f"jax_sentemb.{module}" for module in CHECKED], "beartype.beartype")
 
+import jax_sentemb  # noqa: E402
 from jax_sentemb.data import batches, synthetic  # noqa: E402
+from jax_sentemb.errors import ConfigError  # noqa: E402
 from jax_sentemb.inference import embedder  # noqa: E402
 from jax_sentemb.training import corpus_source, evaluator, measures, step, trainer, validation  # noqa: E402
 
@@ -178,3 +180,23 @@ def mount_tmpfs() -> Iterator[Callable[..., Path]]:
     yield mount
     for folder in mounted:
         subprocess.run(["umount", folder], check=True)
+
+
+@pytest.fixture
+def config_of_train(monkeypatch):
+    """A function that calls jax_sentemb.train with its arguments and returns the Config of the run, which does not begin."""
+
+    def config_of(*arguments, **settings):
+        configs = []
+
+        def record(config, workdir, begin, temporary):
+            configs.append(config)
+            raise ConfigError("enough")
+
+        monkeypatch.setattr("jax_sentemb.training.api.training_run.run", record)
+        with pytest.raises(ConfigError, match="enough"):
+            jax_sentemb.train(*arguments, **settings)
+        (config,) = configs
+        return config
+
+    return config_of

@@ -10,12 +10,10 @@ import numpy as np
 import pytest
 from tiny_models import tiny_model
 
-import jax_sentemb
 from jax_sentemb.__main__ import main
 from jax_sentemb.cli.program import program
 from jax_sentemb.config import Config, Data, Encoder
 from jax_sentemb.data import synthetic
-from jax_sentemb.errors import ConfigError
 from jax_sentemb.evaluation.model_spec import load_eval_model
 from jax_sentemb.formats.encode_settings import EncodeSettings, read_encode_settings
 from jax_sentemb.formats.huggingface import read_encoder
@@ -202,17 +200,8 @@ def test_labelled_pairs_keep_the_start_in_the_recipe_for_ready_encoders(harmful,
     assert scores["verdict"] == "the export has the weights of the start: no later ones were better by dev"
 
 
-def test_in_python_the_teacher_of_a_recipe_without_one_judges(encoder, monkeypatch):
-    configs = []
-
-    def record(config, workdir, begin, temporary):
-        configs.append(config)
-        raise ConfigError("enough")
-
-    monkeypatch.setattr("jax_sentemb.training.api.training_run.run", record)
-    with pytest.raises(ConfigError, match="enough"):
-        jax_sentemb.train(SENTENCES, encoder, recipe="adapt", teacher="stronger")
-    (config,) = configs
+def test_in_python_the_teacher_of_a_recipe_without_one_judges(encoder, config_of_train):
+    config = config_of_train(SENTENCES, encoder, recipe="adapt", teacher="stronger")
     assert (config.encoder.weights, config.eval.teacher) == (str(encoder), "stronger")
 
 
