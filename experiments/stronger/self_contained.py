@@ -7,7 +7,6 @@ self_contained.csv is a run, and the same command continues.
 """
 
 import argparse
-import csv
 import os
 import statistics
 import sys
@@ -16,6 +15,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from distil import SETS, add_rows, rows_of
 from study_data import parse
 
 from jax_sentemb.config import Config, check
@@ -24,7 +24,6 @@ from jax_sentemb.recipes import override, read_config
 from jax_sentemb.training.run import run
 
 DEV = "STSBenchmark-dev-disjoint"
-SETS = ("STS12", "STS14", "STS15", "STSBenchmark-test", "SICKRelatedness-test")
 FIELDS = ("chain", "seed", "dev", *SETS, "mean")
 VARIED = ("method.sentences",)  # settings in the name of a folder
 Step = tuple[str, dict[str, Any]]  # a recipe and its settings
@@ -80,14 +79,6 @@ def train(options: argparse.Namespace, chain: str, seed: int) -> dict[str, Any]:
     return {"chain": chain, "seed": seed} | {name: f"{value:.2f}" for name, value in values.items()}
 
 
-def rows_of(file: Path) -> list[dict[str, str]]:
-    """Return the rows of a table; none if there is no file."""
-    if not file.is_file():
-        return []
-    with file.open(newline="", encoding="utf-8") as opened:
-        return list(csv.DictReader(opened))
-
-
 def main() -> None:
     """Run what the table lacks."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -103,12 +94,7 @@ def main() -> None:
             if any((row["chain"], row["seed"]) == (chain, str(seed)) for row in rows_of(file)):
                 continue
             row = train(options, chain, seed)
-            new = not file.is_file()
-            with file.open("a", newline="", encoding="utf-8") as opened:
-                writer = csv.DictWriter(opened, FIELDS, lineterminator="\n")
-                if new:
-                    writer.writeheader()
-                writer.writerow(row)
+            add_rows(file, [row], FIELDS)
             print(row, flush=True)
 
 
