@@ -15,10 +15,14 @@ import pytest
 from jax_sentemb import SentenceEncoder
 from jax_sentemb.cli.program import program
 from jax_sentemb.errors import ConfigError, DataError, ModelFileError, NumericsError
+from jax_sentemb.inference.build import build_embedder
 from jax_sentemb.inference.embedder import BUCKETS
+from jax_sentemb.inference.load import load
 from jax_sentemb.inference.verify import PROBES
 from jax_sentemb.main import main
+from jax_sentemb.models.architectures import make_encoder, transformer_config
 from jax_sentemb.retrieval.quantize import PRECISIONS, quantize, ranges_of, restore
+from jax_sentemb.types import Rows
 
 ROOT = Path(__file__).parents[1]
 SENTENCES = ["A man plays.", "", "Two dogs run through the tall grass.", "A man plays.", "word " * 100]
@@ -166,6 +170,34 @@ def test_bfloat16_is_near_and_is_another_model(workdir, encoder):
     assert ours.dtype == np.float32
     assert 0 < np.abs(ours - exact).max() < 0.1
     assert np.diag(half.similarity(ours, exact)).min() > 0.99
+
+
+FAMILIES = [
+    {"model_type": "bert"},
+    {"model_type": "mpnet"},
+    {"model_type": "electra", "embedding_size": 16},
+    {"model_type": "modernbert", "intermediate_size": 48},
+]
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family["model_type"])
+def test_matrices_in_bfloat16_give_the_same_bits_as_those_that_each_batch_converts(workdir, family):
+    plain = load(workdir / "export")
+    sizes = {"vocab_size": plain.embedder.tokenizer.vocab_size, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+    description = {**plain.metadata, "encoder": {**sizes, **family}, "max_seq_length": 32}
+    blank = Rows(np.zeros((1, 3), np.int32), np.ones((1, 3), bool))
+    params = {"encoder": make_encoder(transformer_config(description["encoder"])).init(jax.random.key(0), blank)["params"]}
+    embedder = build_embedder(description, plain.embedder.tokenizer, dtype="bfloat16")
+    half = SentenceEncoder(plain._replace(embedder=embedder, params=params, metadata=description), dtype="bfloat16")
+    np.testing.assert_array_equal(half.encode(SENTENCES), embedder(params, SENTENCES))
+    matrices = [leaf.dtype for leaf in jax.tree.leaves(half._params["encoder"]["layer_1"]) if leaf.ndim == 2]
+    assert len(matrices) >= 4 and {*matrices} == {np.dtype("bfloat16")}
+
+
+def test_a_model_in_bfloat16_is_saved_in_float32(workdir, tmp_path):
+    SentenceEncoder.load(workdir / "export", dtype="bfloat16").save(tmp_path / "saved")
+    saved, exact = load(tmp_path / "saved"), load(workdir / "export")
+    jax.tree.map(np.testing.assert_array_equal, saved.params, exact.params)
 
 
 def test_models_that_are_not_there(tmp_path, workdir):

@@ -40,6 +40,7 @@ from jax_sentemb.models.pooling import POOLINGS
 from jax_sentemb.parallel import batch_sharding, check_fork, make_mesh, replicated
 from jax_sentemb.retrieval.quantize import check_precision, quantize
 from jax_sentemb.system.terminal import Progress
+from jax_sentemb.types import Array, Params
 
 logger = logging.getLogger("jax_sentemb")
 
@@ -94,7 +95,7 @@ class SentenceEncoder(ChangeableSettings):
         mesh = make_mesh(len(devices), devices)
         sharding = batch_sharding(mesh) if len(devices) > 1 else None
         self._model, self._dtype = model, dtype
-        self._params = jax.device_put(model.params, replicated(mesh) if sharding else None)
+        self._params = jax.device_put(_with_matrices_in(dtype, model.params), replicated(mesh) if sharding else None)
         self._embedder = model.embedder.sharded(sharding)
         self._max_seq_length = self._embedder.max_seq_length
         self._latest_call = threading.local()
@@ -295,7 +296,7 @@ class SentenceEncoder(ChangeableSettings):
             ConfigError: The directory holds anything but an export.
         """
         path = user_path(directory).absolute()
-        model = self._model._replace(params=self._params, settings=self.encode_settings)
+        model = self._model._replace(settings=self.encode_settings)
         export_loaded(path, model, self.max_seq_length, self._source and self._source[0])
         return path
 
@@ -349,6 +350,17 @@ class SentenceEncoder(ChangeableSettings):
                 "%d of %d distinct sentences %s longer than max_seq_length=%d tokens and %s cut",
                 cut, len(set(texts)), are, max_seq_length, were,
             )  # fmt: skip
+
+
+def _with_matrices_in(dtype: str, params: Params) -> Params:
+    """Return the parameters with the matrices of the encoder's layers in `dtype`, to which each batch would convert them again."""
+    if dtype == "float32":
+        return params
+
+    def convert(path: tuple[Any, ...], leaf: Array) -> Array:
+        return jnp.asarray(leaf, dtype) if path[0].key.startswith("layer_") and leaf.ndim == 2 else leaf
+
+    return {**params, "encoder": jax.tree_util.tree_map_with_path(convert, params["encoder"])}
 
 
 def _load_again(encoder_type: type[SentenceEncoder], path: str, dtype: str, settings: dict[str, Any]) -> SentenceEncoder:
