@@ -213,7 +213,7 @@ class Weighted(SentenceEncoder):
         _, _, axes = np.linalg.svd(self._mean(text[:5000]), full_matrices=False)
         self._axis = axes[0]
 
-    def encode(self, sentences: Any, **options: Any) -> Any:
+    def encode(self, sentences: Any, *arguments: Any, **options: Any) -> Any:
         vectors = self._mean(list(sentences))
         vectors = vectors - np.outer(vectors @ self._axis, self._axis)
         return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
