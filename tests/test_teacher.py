@@ -11,7 +11,7 @@ from jax_sentemb.data import synthetic
 from jax_sentemb.data.corpus_files import open_corpus
 from jax_sentemb.data.tokens import ALL, Subsample, draw
 from jax_sentemb.distillation import teacher as module
-from jax_sentemb.distillation.teacher import teacher_names, teacher_vectors
+from jax_sentemb.distillation.teacher import open_teacher, teacher_names, teacher_vectors
 from jax_sentemb.errors import ConfigError, DataError, ResourceError
 from jax_sentemb.formats.encode_settings import EncodeSettings
 from jax_sentemb.formats.sentence_transformers import write_export
@@ -188,6 +188,15 @@ def test_a_teacher_that_is_missing_is_named_in_one_line(folder, name):
     with pytest.raises(ConfigError, match=rf"^method\.teacher={name}") as caught:
         teacher_vectors(name, "float32", open_corpus(str(folder / "corpus.txt")), ALL)
     assert "\n" not in str(caught.value)
+
+
+def test_a_bert_without_a_pooling_is_warned_of_once(folder, tmp_path, capsys):
+    plain = tmp_path / "plain"
+    shutil.copytree(folder / "model", plain)
+    (plain / "modules.json").unlink()
+    for name, warned in ((folder / "model", False), (f"{plain}@first_last", False), (plain, True), (plain, False)):
+        open_teacher("method.teacher", str(name), "float32")
+        assert ("not a sentence encoder" in capsys.readouterr().err) == warned, name
 
 
 def test_a_cache_that_cannot_be_written_is_one_line(folder, tmp_path, monkeypatch):

@@ -6,6 +6,7 @@ continues with the first shard that is missing.
 """
 
 import contextlib
+import functools
 import hashlib
 import re
 import shutil
@@ -24,7 +25,12 @@ from jax_sentemb.data.targets import ConcatenatedVectors, LineVectors
 from jax_sentemb.data.tokens import Subsample, draw
 from jax_sentemb.errors import ConfigError, DataError, ResourceError, Setting, note_text
 from jax_sentemb.files import print_warning, sha256, user_path
+from jax_sentemb.formats.huggingface import resolve
+from jax_sentemb.formats.model_dir import sentence_pooling
+from jax_sentemb.formats.static_embedding import is_static
 from jax_sentemb.inference.encoder import SentenceEncoder
+from jax_sentemb.inference.load import split_options
+from jax_sentemb.models.pooling import POOLINGS
 from jax_sentemb.provenance import VECTORS, Source, check, fingerprint
 from jax_sentemb.retrieval.sources import RowSubset
 from jax_sentemb.retrieval.vector_manifest import manifest_path, marked, sources_of
@@ -42,11 +48,24 @@ def teacher_names(teacher: str) -> list[str]:
 
 
 def open_teacher(setting: str, name: str, dtype: str) -> SentenceEncoder:
-    """Return the model that a setting names; an error begins with the setting."""
+    """Return the model that a setting names, with a warning if it is no sentence encoder. An error begins with the setting."""
     try:
-        return SentenceEncoder(name, dtype=dtype)
+        encoder = SentenceEncoder(name, dtype=dtype)
     except ConfigError as error:
         raise ConfigError(Setting(setting, name), f": {str(error).removeprefix(f'{name}: ')}") from None
+    _warn_without_pooling(Setting(setting, name))
+    return encoder
+
+
+@functools.cache  # a run opens its teacher several times
+def _warn_without_pooling(teacher: Setting) -> None:
+    """Warn of a BERT for which neither its directory nor the name chooses a pooling."""
+    source, options = split_options(teacher.value, POOLINGS)
+    folder = resolve(source)
+    if options or (folder / "model.json").is_file() or is_static(folder) or sentence_pooling(folder):
+        return
+    problem = " is not a sentence encoder: its vectors are means of the last layer, which teach little"
+    print_warning(note_text(teacher, f"{problem}; name a sentence encoder, or a pooling, as in {source}@first_last"))
 
 
 def teacher_vectors(teacher: str, dtype: str, sentences: Sentences, subset: Subsample) -> LineVectors:
