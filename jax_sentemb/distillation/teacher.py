@@ -1,15 +1,17 @@
 """Compute the vectors of a teacher for a text once, keep them next to the token cache, and read them by line number.
 
-A teacher is a model that `load` opens, a directory that `jax-sentemb encode` wrote for the same text, or "words:WIDTH", random
-vectors of words, for trials without a model. Vectors of a model are stored in float16 shards, so an interrupted computation
+A teacher is a model that `load` opens, a directory that `jax-sentemb encode` wrote for the same text, or "words:WIDTH", tf-idf
+vectors of the text itself. Vectors of a model are stored in float16 shards, so an interrupted computation
 continues with the first shard that is missing.
 """
 
 import contextlib
 import functools
 import hashlib
+import math
 import re
 import shutil
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -40,6 +42,7 @@ from jax_sentemb.types import EncodedSentences
 
 ROWS = 1 << 13  # sentences of a shard: an interruption loses at most the work on one shard
 WORDS = "words:"  # begins the name of a teacher without a model
+COUNTED, SIGNS = 1 << 20, 1 << 14  # lines in which words are counted; words whose signs are kept
 
 
 def teacher_names(teacher: str) -> list[str]:
@@ -94,7 +97,7 @@ def has_vectors(name: str) -> bool:
 
 def _vectors_of(name: str, dtype: str, sentences: Sentences, subset: Subsample) -> LineVectors:
     if name.startswith(WORDS):
-        return RandomWordVectors(name, sentences)
+        return WordVectors(name, sentences)
     if has_vectors(name):
         return EncodedLines.of_directory(name, sentences)
     lines = draw(len(sentences), subset) if subset.size else None
@@ -161,23 +164,44 @@ def _check_finite(vectors: Vectors, teacher: Setting) -> None:
             raise DataError(teacher, f": row {row} is not finite (NaN or Inf); compute the vectors again")
 
 
-class RandomWordVectors:
-    """Sums of random vectors of words: a teacher for trials without a model."""
+class WordVectors:
+    """The tf-idf vectors of a text, projected to WIDTH numbers by random signs (Johnson and Lindenstrauss): a teacher without a model.
+
+    The weight of a word is ln((1 + n) / (1 + d)) + 1, as in scikit-learn; d of n lines have it. A cosine differs from that of the
+    tf-idf vectors by about 1 / sqrt(WIDTH).
+    """
 
     def __init__(self, name: str, sentences: Sentences) -> None:
         if not (match := re.fullmatch(rf"{WORDS}(\d{{1,4}})", name)) or not int(match[1]):
-            raise ConfigError(Setting("method.teacher", name), ": write words:WIDTH, for instance words:64")
+            raise ConfigError(Setting("method.teacher", name), ": write words:WIDTH, for instance words:1024")
         self.width, self._sentences = int(match[1]), sentences
         self.fingerprint = f"{name}|{sentences.fingerprint}"
+        self._signs = functools.lru_cache(SIGNS)(self._signs_of)
 
     def take(self, lines: Int[np.ndarray, " rows"]) -> Float[np.ndarray, "rows width"]:
         """Return float32 vectors of length 1 of the lines with these numbers, in this order."""
         return unit_length(np.stack([self._sum(self._sentences[line]) for line in lines.tolist()]))
 
+    @functools.cached_property
+    def _counts(self) -> tuple[Counter[str], int]:
+        """Return in how many lines each word is, among all lines or evenly spread ones of many, and their number."""
+        lines = range(0, len(self._sentences), -(-len(self._sentences) // COUNTED))
+        return Counter(word for line in lines for word in {*_words(self._sentences[line])}), len(lines)
+
     def _sum(self, sentence: str) -> Float[np.ndarray, " width"]:
-        seeds = [int.from_bytes(hashlib.sha256(word.encode()).digest()[:8]) for word in sentence.lower().split()]
-        vectors = [np.random.default_rng(seed).normal(size=self.width) for seed in seeds]
-        return np.stack(vectors).sum(axis=0, dtype=np.float32)
+        counts, total = self._counts
+        weights = {word: count * (math.log((1 + total) / (1 + counts[word])) + 1) for word, count in Counter(_words(sentence)).items()}
+        return np.sum([np.float32(weight) * self._signs(word) for word, weight in weights.items()], axis=0, dtype=np.float32)
+
+    def _signs_of(self, word: str) -> Int[np.ndarray, " width"]:
+        """Return the random signs of a word, which depend on nothing but the word."""
+        seed = int.from_bytes(hashlib.sha256(word.encode()).digest()[:8])
+        return 2 * np.random.default_rng(seed).integers(0, 2, self.width, np.int8) - 1
+
+
+def _words(text: str) -> list[str]:
+    """Return the words of a text in lower case; a text without any is one word."""
+    return re.findall(r"\w+", text.lower()) or [text]
 
 
 class _Lines:

@@ -16,7 +16,7 @@ from jax_sentemb.config import Config, Data, Words
 from jax_sentemb.data.batches import AnyBatches, Batches, make_batches
 from jax_sentemb.data.corpus import Corpus
 from jax_sentemb.data.tokenizer import new_tokenizer
-from jax_sentemb.distillation.teacher import RandomWordVectors
+from jax_sentemb.distillation.teacher import WordVectors
 from jax_sentemb.models.word_vectors import FROZEN, WordsConfig
 from jax_sentemb.parallel import batch_sharding, make_mesh
 from jax_sentemb.training.corpus_source import corpus_files
@@ -101,7 +101,7 @@ def generated_batches(config: Config, batch_size: int) -> Iterator[AnyBatches]:
         files = lambda pairs: corpus_files(data, "grammar", Path(folder), pairs)  # noqa: E731
         teacher = f"words:{getattr(config.encoder, 'hidden_size', 1)}"  # counts as wide as a new student
         corpus = Corpus(
-            files, tokenizer, data.max_seq_length, pack=data.pack, teacher=lambda text, _: RandomWordVectors(teacher, text)
+            files, tokenizer, data.max_seq_length, pack=data.pack, teacher=lambda text, _: WordVectors(teacher, text)
         )
         yield make_batches(method.examples(corpus, 0), batch_size, 0, config.data.length_grouping)
 
