@@ -1,6 +1,7 @@
 """Vectors of a teacher: computed once, continued after an interruption, read by line; a model, a directory or several."""
 
 import json
+import re
 import shutil
 
 import numpy as np
@@ -175,6 +176,30 @@ def test_the_cosine_of_several_teachers_is_the_mean_of_theirs(folder):
         for each in (both, *(teacher_vectors(name, "float32", sentences, ALL) for name in names))
     ]
     np.testing.assert_allclose(cosines[0], (cosines[1] + cosines[2]) / 2, atol=1e-5)
+
+
+def tf_idf(lines):
+    """The tf-idf vectors of lines, by the definition: a column for each word."""
+    words = [re.findall(r"\w+", line.lower()) for line in lines]
+    vocabulary = sorted({word for each in words for word in each})
+    counts = np.array([[each.count(word) for word in vocabulary] for each in words])
+    weights = np.log((1 + len(lines)) / (1 + (counts > 0).sum(axis=0))) + 1
+    return counts * weights / np.linalg.norm(counts * weights, axis=1, keepdims=True)
+
+
+def test_vectors_of_words_have_the_cosines_of_tf_idf(tmp_path):
+    lines = ["The dog saw the cat.", "The cat saw a mouse", "the, the!", "A quark decays", "The quark saw the dog", "The the the end"]
+    (tmp_path / "lines.txt").write_text("\n".join(lines), encoding="utf-8")
+    vectors = teacher_vectors("words:9999", "float32", open_corpus(str(tmp_path / "lines.txt")), ALL).take(np.arange(len(lines)))
+    exact = tf_idf(lines)
+    np.testing.assert_allclose(vectors @ vectors.T, exact @ exact.T, atol=0.05)
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
+
+
+def test_a_text_without_words_has_a_vector(tmp_path):
+    (tmp_path / "lines.txt").write_text("?!\n...\nwords\n", encoding="utf-8")
+    vectors = teacher_vectors("words:4096", "float32", open_corpus(str(tmp_path / "lines.txt")), ALL).take(np.arange(3))
+    np.testing.assert_allclose(vectors @ vectors.T, np.eye(3), atol=0.1)
 
 
 def test_a_path_with_a_comma_is_one_teacher(folder, tmp_path):
