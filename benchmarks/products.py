@@ -76,7 +76,11 @@ def torch_layer(rows: int, width: int, precision: str) -> float:
     @torch.inference_mode()
     def seconds(layers: int) -> float:
         config = BertConfig(
-            vocab_size=1000, hidden_size=width, num_hidden_layers=layers, num_attention_heads=width // 64, intermediate_size=4 * width
+            vocab_size=1000,
+            hidden_size=width,
+            num_hidden_layers=layers,
+            num_attention_heads=width // 64,
+            intermediate_size=4 * width,
         )
         config._attn_implementation = "sdpa"
         model = BertModel(config, add_pooling_layer=False).to(getattr(torch, precision)).eval()
@@ -99,7 +103,11 @@ def our_layer(rows: int, width: int, precision: str) -> float:
 
     def seconds(layers: int) -> float:
         config = BertConfig(
-            vocab_size=1000, hidden_size=width, num_hidden_layers=layers, num_attention_heads=width // 64, intermediate_size=4 * width
+            vocab_size=1000,
+            hidden_size=width,
+            num_hidden_layers=layers,
+            num_attention_heads=width // 64,
+            intermediate_size=4 * width,
         )
         model = Bert(config, dtype=jnp.dtype(precision))
         params = jax.jit(model.init)(jax.random.key(0), batch)

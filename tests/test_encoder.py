@@ -191,7 +191,8 @@ def test_matrices_in_bfloat16_give_the_same_bits_as_those_that_each_batch_conver
     half = SentenceEncoder(plain._replace(embedder=embedder, params=params, metadata=description), dtype="bfloat16")
     np.testing.assert_array_equal(half.encode(SENTENCES), embedder(params, SENTENCES))
     matrices = [leaf.dtype for leaf in jax.tree.leaves(half._params["encoder"]["layer_1"]) if leaf.ndim == 2]
-    assert len(matrices) >= 4 and {*matrices} == {np.dtype("bfloat16")}
+    assert len(matrices) >= 4
+    assert {*matrices} == {np.dtype("bfloat16")}
 
 
 def test_a_model_in_bfloat16_is_saved_in_float32(workdir, tmp_path):

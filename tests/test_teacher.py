@@ -188,7 +188,7 @@ def tf_idf(lines):
 
 
 def test_vectors_of_words_have_the_cosines_of_tf_idf(tmp_path):
-    lines = ["The dog saw the cat.", "The cat saw a mouse", "the, the!", "A quark decays", "The quark saw the dog", "The the the end"]
+    lines = ["The dog saw the cat.", "The cat saw a mouse", "the, the!", "A quark decays", "The quark saw the dog", "The end"]
     (tmp_path / "lines.txt").write_text("\n".join(lines), encoding="utf-8")
     vectors = teacher_vectors("words:9999", "float32", open_corpus(str(tmp_path / "lines.txt")), ALL).take(np.arange(len(lines)))
     exact = tf_idf(lines)

@@ -1,4 +1,4 @@
-"""Trains mini-2 without a teacher and without labels on pairs of crops of running text.
+"""Trains mini-2 without another model and without labels: on crops of running text, with AMI, and on the words of the text.
 
     python experiments/stronger/self_contained.py --data DIR --mini experiments/pretraining/mini-2 --output runs/self
 
@@ -26,6 +26,7 @@ from jax_sentemb.training.run import run
 DEV = "STSBenchmark-dev-disjoint"
 FIELDS = ("chain", "seed", "dev", *SETS, "mean")
 VARIED = ("method.sentences",)  # settings in the name of a folder
+PREVIOUS = "PREVIOUS"  # stands for the encoder that a step starts from
 Step = tuple[str, dict[str, Any]]  # a recipe and its settings
 
 AMI: Step = (
@@ -38,7 +39,15 @@ CROPS: Step = (
     {"data.files": "ordered", "optimizer.learning_rate": 3e-4, "optimizer.warmup_ratio": 0.05, "data.batch_size": 512,
      "train.max_steps": 1000},
 )  # fmt: skip
+WORDS: Step = (
+    "distill_encoder",
+    {"method.teacher": "words:1024", "encoder.readout": "method", "method.teacher_precision": "bfloat16", "data.validation": 0,
+     "data.subset": 100_000, "optimizer.learning_rate": 5e-4, "train.max_steps": 1200},
+)  # fmt: skip
 CHAINS: dict[str, list[Step]] = {
+    "AMI": [AMI],
+    "words": [WORDS],
+    "AMI, then words and itself": [AMI, (WORDS[0], WORDS[1] | {"method.teacher": f"words:1024,{PREVIOUS}"})],
     "crops": [CROPS],
     "crops of one sentence": [(CROPS[0], CROPS[1] | {"method.sentences": 1})],
     "crops, then AMI": [CROPS, AMI],
@@ -56,7 +65,9 @@ def config_of(options: argparse.Namespace, step: Step, weights: Path, seed: int)
     }  # fmt: skip
     files = {"sentences": options.sentences, "ordered": options.ordered}
     for name, value in (common | settings).items():
-        override(config, name, ",".join(files[text] for text in value.split(",")) if name == "data.files" else value)
+        if name == "data.files":
+            value = ",".join(files[text] for text in value.split(","))
+        override(config, name, value.replace(PREVIOUS, str(weights)) if name == "method.teacher" else value)
     check(config)
     return config
 

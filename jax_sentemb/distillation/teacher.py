@@ -165,7 +165,7 @@ def _check_finite(vectors: Vectors, teacher: Setting) -> None:
 
 
 class WordVectors:
-    """The tf-idf vectors of a text, projected to WIDTH numbers by random signs (Johnson and Lindenstrauss): a teacher without a model.
+    """Read tf-idf vectors of the text itself, projected to WIDTH numbers by random signs (Johnson and Lindenstrauss 1984).
 
     The weight of a word is ln((1 + n) / (1 + d)) + 1, as in scikit-learn; d of n lines have it. A cosine differs from that of the
     tf-idf vectors by about 1 / sqrt(WIDTH).
@@ -189,9 +189,9 @@ class WordVectors:
         return Counter(word for line in lines for word in {*_words(self._sentences[line])}), len(lines)
 
     def _sum(self, sentence: str) -> Float[np.ndarray, " width"]:
-        counts, total = self._counts
-        weights = {word: count * (math.log((1 + total) / (1 + counts[word])) + 1) for word, count in Counter(_words(sentence)).items()}
-        return np.sum([np.float32(weight) * self._signs(word) for word, weight in weights.items()], axis=0, dtype=np.float32)
+        (counts, total), words = self._counts, _words(sentence)
+        rarity = {word: math.log((1 + total) / (1 + counts[word])) + 1 for word in {*words}}
+        return np.sum([np.float32(rarity[word]) * self._signs(word) for word in words], axis=0, dtype=np.float32)
 
     def _signs_of(self, word: str) -> Int[np.ndarray, " width"]:
         """Return the random signs of a word, which depend on nothing but the word."""

@@ -100,9 +100,7 @@ def generated_batches(config: Config, batch_size: int) -> Iterator[AnyBatches]:
     with tempfile.TemporaryDirectory() as folder:
         files = lambda pairs: corpus_files(data, "grammar", Path(folder), pairs)  # noqa: E731
         teacher = f"words:{getattr(config.encoder, 'hidden_size', 1)}"  # counts as wide as a new student
-        corpus = Corpus(
-            files, tokenizer, data.max_seq_length, pack=data.pack, teacher=lambda text, _: WordVectors(teacher, text)
-        )
+        corpus = Corpus(files, tokenizer, data.max_seq_length, pack=data.pack, teacher=lambda text, _: WordVectors(teacher, text))
         yield make_batches(method.examples(corpus, 0), batch_size, 0, config.data.length_grouping)
 
 
