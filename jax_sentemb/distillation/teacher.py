@@ -191,7 +191,7 @@ class WordVectors:
     def _sum(self, sentence: str) -> Float[np.ndarray, " width"]:
         (counts, total), words = self._counts, _words(sentence)
         rarity = {word: math.log((1 + total) / (1 + counts[word])) + 1 for word in {*words}}
-        return np.sum([np.float32(rarity[word]) * self._signs(word) for word in words], axis=0, dtype=np.float32)
+        return np.stack([np.float32(rarity[word]) * self._signs(word) for word in words]).sum(axis=0, dtype=np.float32)
 
     def _signs_of(self, word: str) -> Int[np.ndarray, " width"]:
         """Return the random signs of a word, which depend on nothing but the word."""
