@@ -11,6 +11,7 @@ command.
 import argparse
 import csv
 import functools
+import math
 import re
 import statistics
 import sys
@@ -294,7 +295,8 @@ def _only_tuned(own: list[dict[str, str]], recipe: str, rate: float, seen: set[s
 
 
 def _best(scores: dict[float, float]) -> float:
-    return max(scores, key=lambda rate: scores[rate])
+    """Return the rate with the best score, NaN if no rate was tried."""
+    return max(scores, key=lambda rate: scores[rate], default=math.nan)
 
 
 def _tuning(name: str, own: list[dict[str, str]]) -> list[str]:
