@@ -66,6 +66,17 @@ def our_rates(arrays: list[np.ndarray], precision: str, flop: int) -> list[str]:
     return [rate(lambda call=call: call[0](*call[1:]).block_until_ready(), flop) for call in programs]
 
 
+def sizes(layers: int, width: int) -> dict[str, int]:
+    """Return the sizes of a BERT, as both libraries name them."""
+    heads = {"num_attention_heads": width // 64, "intermediate_size": 4 * width}
+    return {"vocab_size": 1000, "hidden_size": width, "num_hidden_layers": layers, **heads}
+
+
+def one_layer(seconds: Callable[[int], float]) -> float:
+    """Return the seconds of one layer from those of an encoder by its number of layers."""
+    return (seconds(6) - seconds(2)) / 4
+
+
 def torch_layer(rows: int, width: int, precision: str) -> float:
     """Return the seconds of a layer of transformers' BertModel (SDPA)."""
     import torch
@@ -75,18 +86,12 @@ def torch_layer(rows: int, width: int, precision: str) -> float:
 
     @torch.inference_mode()
     def seconds(layers: int) -> float:
-        config = BertConfig(
-            vocab_size=1000,
-            hidden_size=width,
-            num_hidden_layers=layers,
-            num_attention_heads=width // 64,
-            intermediate_size=4 * width,
-        )
+        config = BertConfig(**sizes(layers, width))
         config._attn_implementation = "sdpa"
         model = BertModel(config, add_pooling_layer=False).to(getattr(torch, precision)).eval()
         return best(lambda: model(ids, attention_mask=torch.ones_like(ids)))
 
-    return (seconds(6) - seconds(2)) / 4
+    return one_layer(seconds)
 
 
 def our_layer(rows: int, width: int, precision: str) -> float:
@@ -102,19 +107,13 @@ def our_layer(rows: int, width: int, precision: str) -> float:
     batch = Rows(jnp.asarray(ids), jnp.ones(ids.shape, bool))
 
     def seconds(layers: int) -> float:
-        config = BertConfig(
-            vocab_size=1000,
-            hidden_size=width,
-            num_hidden_layers=layers,
-            num_attention_heads=width // 64,
-            intermediate_size=4 * width,
-        )
+        config = BertConfig(**sizes(layers, width))
         model = Bert(config, dtype=jnp.dtype(precision))
         params = jax.jit(model.init)(jax.random.key(0), batch)
         encode = jax.jit(lambda params: model.apply(params, batch).hidden[-1], compiler_options=compiler_options("cpu"))
         return best(lambda: encode(params).block_until_ready())
 
-    return (seconds(6) - seconds(2)) / 4
+    return one_layer(seconds)
 
 
 def main() -> None:

@@ -1,8 +1,8 @@
 """Compute the vectors of a teacher for a text once, keep them next to the token cache, and read them by line number.
 
 A teacher is a model that `load` opens, a directory that `jax-sentemb encode` wrote for the same text, or "words:WIDTH", tf-idf
-vectors of the text itself. Vectors of a model are stored in float16 shards, so an interrupted computation
-continues with the first shard that is missing.
+vectors of the text itself. Vectors of a model are stored in float16 shards, so an interrupted computation continues with the first
+shard that is missing.
 """
 
 import contextlib
