@@ -6,7 +6,9 @@ import itertools
 import re
 import runpy
 import shlex
+import statistics
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -111,3 +113,42 @@ def run_script(name, arguments, folder, capsys, monkeypatch):
 def test_readmes_have_commands_of_every_study():
     studies = {str(parameter.id).partition("-")[0] for parameter in ALL}
     assert studies == {readme.parent.name for readme in READMES}
+
+
+LAUNCHERS = {
+    "conssent/run.py": ("--vectors", "glove.npz", "--seeds", "1", "42"),
+    "conssent/slope.py": ("--vectors", "glove.npz"),
+    "multiview/run.py": ("--vectors", "glove.npz", "--seeds", "1"),
+    "is_bert/run.py": ("--weights", "bert", "--corpus", "nli.txt", "--arguments", "aspect.tsv"),
+    "attention_mi/run.py": ("--weights", "bert"),
+}
+
+
+@pytest.mark.parametrize("script", LAUNCHERS)
+def test_a_study_starts_commands_that_are_accepted(script, tmp_path, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    path = ROOT / "experiments" / script
+    monkeypatch.setattr(sys, "path", [str(path.parent), str(ROOT / "experiments"), *sys.path])
+    for module in ("run", "data", "study_data"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
+    monkeypatch.setattr(importlib.import_module("study_data"), "require", lambda paths: None)
+    runs = []
+
+    def start(command, **options):
+        assert command[1] == "-m"
+        if command[2] == "jax_sentemb.main":
+            runs.append(parse_train(["main", *command[3:]]))
+        else:
+            importlib.import_module(COMMANDS[command[3]][0]).parser().parse_args(command[4:])
+
+    def open_file(file, mode="r", **options):
+        if "w" in mode:
+            raise Parsed(file)  # all commands were started; the results are not written
+        return open(file, mode, **options)
+
+    monkeypatch.setattr("subprocess.run", start)
+    monkeypatch.setattr(Path, "open", open_file)
+    monkeypatch.setattr(sys, "argv", [str(path), *LAUNCHERS[script], "--data", str(tmp_path), "--workdir", str(tmp_path / "runs")])
+    with pytest.raises((Parsed, statistics.StatisticsError)):  # the second: a mean over scores that no command wrote
+        runpy.run_path(str(path), run_name="__main__")
+    assert runs

@@ -5,7 +5,7 @@
     python experiments/conssent/run.py --workdir runs/conssent --tables-only
 
 `--seeds 1 2 3 4 5 --no-sweep` trains everything but the sweep of k with each seed, in a folder of its own below the work directory.
-A run or score that is there is not repeated. Writes results.csv, results.md and k_sweep.png here.
+A run or score that is there is not repeated. Writes results.csv, results.md and k_sweep.png here; rows of other seeds are kept.
 """
 
 import argparse
@@ -21,6 +21,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from study_data import parse
 
 HERE = Path(__file__).parent
+RESULTS = HERE / "results.csv"
 BEST = {"D(5)": ("D", 5), "P(3)": ("P", 3), "I(3)": ("I", 3), "R(2)": ("R", 2), "N(3)": ("N", 3), "C(4)": ("C", 4)}
 KS = (1, 2, 3, 4, 5)
 SWEEP = {f"small D({k})": ("D", k) for k in KS}  # a smaller encoder, half as long
@@ -43,6 +44,12 @@ LENGTH = (f"--config.train.max_steps={STEPS}", "--config.train.save_steps=0", "-
           "--config.data.batch_size=64")  # fmt: skip
 
 
+def replaced(flags, *more):
+    """Return the flags with `more`, which replace flags of the same settings."""
+    names = {flag.partition("=")[0] for flag in more}
+    return (*(flag for flag in flags if flag.partition("=")[0] not in names), *more)
+
+
 def runs(options):
     """Name -> flags."""
     shuffled, ordered = f"--config.data.files={options.corpus}", f"--config.data.files={options.ordered}"
@@ -55,25 +62,27 @@ def runs(options):
         for name, (task, k) in (BEST | sweep).items()
     }
     for name in sweep:
-        found[name] = (
-            *found[name],
+        found[name] = replaced(
+            found[name],
             "--config.method.hidden=64",
             "--config.method.classifier_width=64",
             f"--config.train.max_steps={STEPS // 2}",
         )
-    found["untrained"] = (*found["R(2)"], "--config.train.max_steps=0")
+    found["untrained"] = replaced(found["R(2)"], "--config.train.max_steps=0")
     multitask = ("--config=configs/cons_sent_multitask.py", "--config.method.hidden=128", "--config.method.classifier_width=256")
     found["MT(3)"] = (*multitask, shuffled, subset, *RATE, *HELD_OUT, *common)
     half = f"--config.train.max_steps={STEPS // 2}"  # slow ones: a score for each word, two sentences a pair
-    found["language model"] = (
+    language_model = (
         "--config=configs/language_model.py", shuffled, subset, "--config.method.hidden=512", "--config.encoder.hidden_size=128",
-        "--config.encoder.max_words=20000", "--config.method.candidates=2048", *LENGTH, *HELD_OUT, half,
+        "--config.encoder.max_words=20000", "--config.method.candidates=2048", *LENGTH, *HELD_OUT,
     )  # fmt: skip
+    found["language model"] = replaced(language_model, half)
     found["QuickThoughts"] = (
         "--config=configs/quick_thoughts.py", ordered, "--config.method.hidden=128", *HELD_OUT, *common,
     )  # fmt: skip
     nli = f"--config.data.files={options.nli}"
-    found["InferSent (labels)"] = ("--config=configs/infer_sent.py", nli, *SIZE, *RATE, *HELD_OUT, *common, half)
+    labelled = ("--config=configs/infer_sent.py", nli, *SIZE, *RATE, *HELD_OUT, *common)
+    found["InferSent (labels)"] = replaced(labelled, half)
     return found
 
 
@@ -147,21 +156,34 @@ def collect(options):
 def tables(found):
     lines = []
     for stage in dict.fromkeys(row[0] for row in found):
-        part = means([row[1:] for row in found if row[0] == stage])
+        part = by_cell([row[1:] for row in found if row[0] == stage])
         columns = list(dict.fromkeys(task for _, task in part))
         lines += [f"**{stage}**", "", "| | " + " | ".join(columns) + " |", "|---|" + "--:|" * len(columns)]
         for model in dict.fromkeys(model for model, _ in part):
-            lines.append(f"| {model} | " + " | ".join(f"{part[model, column]:.1f}" for column in columns) + " |")
+            lines.append(f"| {model} | " + " | ".join(mean(part[model, column]) for column in columns) + " |")
         lines.append("")
     return "\n".join(lines)
 
 
-def means(rows):
-    """Return {(model, task): mean over the seeds}."""
+def by_cell(rows):
+    """Return {(model, task): scores, one for each seed}."""
     values = {}
     for model, task, value in rows:
         values.setdefault((model, task), []).append(value)
-    return {key: statistics.mean(each) for key, each in values.items()}
+    return values
+
+
+def mean(values):
+    """Return the mean over the seeds as text, with the standard deviation if there are several."""
+    spread = f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else ""
+    return f"{statistics.mean(values):.1f}{spread}"
+
+
+def other_seeds(options):
+    """Return the rows of results.csv of seeds that this command does not have."""
+    with RESULTS.open(newline="", encoding="utf-8") as file:
+        rows = [(int(row["seed"]), row["stage"], row["model"], row["task"], float(row["score"])) for row in csv.DictReader(file)]
+    return [row for row in rows if row[0] not in options.seeds]
 
 
 def plot(found):
@@ -170,7 +192,7 @@ def plot(found):
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    scores = means([row[1:] for row in found])
+    scores = {cell: statistics.mean(values) for cell, values in by_cell([row[1:] for row in found]).items()}
     shown = [task for task in ("TREC", "MRPC", "STSBenchmark", *PROBING) if all((f"small D({k})", task) in scores for k in KS)]
     if not shown:
         return
@@ -196,14 +218,14 @@ def main():
     if not options.tables_only:
         if not options.vectors:
             parser.error("--vectors is needed to train and score")
-    found = []
+    found = other_seeds(options) if RESULTS.exists() else []
     for seed in options.seeds:
         options.seed = seed
         if not options.tables_only:
             train(options)
             evaluate(options)
         found += [(seed, *row) for row in collect(options)]
-    with (HERE / "results.csv").open("w", newline="", encoding="utf-8") as file:
+    with RESULTS.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(["seed", "stage", "model", "task", "score"])
         writer.writerows((*row[:4], f"{row[4]:.4f}") for row in found)
