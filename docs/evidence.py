@@ -22,6 +22,7 @@ ROOT = Path(__file__).parents[1]
 PAGE, TABLE, COMPARING = (ROOT / "docs" / name for name in ("evidence.md", "evidence.toml", "comparing.md"))
 START, END = "<!-- evidence -->", "<!-- /evidence -->"
 LEVEL = 0.05
+SEEDS = 5  # of a setting that is tested enough
 PRACTICAL = 0.25  # a difference below this has no practical size
 AS_LARGE, SMALLER, NO_SIZE, OPPOSITE, UNDECIDED = VERDICTS = (
     "as large as published", "same sign, smaller", "no practical size", "opposite", "undecided",
@@ -47,7 +48,10 @@ or 10 here. STS-B dev selected the step of most runs, and 69 % of its pairs are 
 | {NO_SIZE} | the interval is within ±{PRACTICAL} |
 | {OPPOSITE} | the interval is below 0 |
 | {UNDECIDED} | the interval includes 0, there is a single run, or settings contradict each other |
-| {NOT_TESTED} | no table has both methods; the hours of one core that a test would take |
+| {NOT_TESTED} | no table has both methods |
+
+An undecided claim shows its number of seeds. With fewer than {SEEDS} seeds it shows the hours of
+one core that {SEEDS} would take.
 
 The intervals are those of Student's t for the mean of differences, paired by seed (or topic, fold,
 task). They cover the variation over seeds, not over other test sentences. The table of claims
@@ -302,7 +306,9 @@ def _summary(claim: Claim, levels: Sequence[float]) -> str:
     cells += [f"{len(intervals)}: {above}, {below}, {len(intervals) - above - below}", str(smaller)] if intervals else ["0", ""]
     cells.append(_range([statistics.mean(setting.differences) for setting in claim.settings]) if intervals else "")
     if result in (NOT_TESTED, UNDECIDED):
-        result += f" ({row['hours']:g} core-hours)"
+        counts = [(len(setting.differences), setting.unit) for setting in claim.settings if setting.decides]
+        count, unit = max(counts, default=(0, ""))
+        result += f" after {count} {unit}s" if count >= SEEDS else f" ({row['hours']:g} core-hours)"
     return " | ".join([*cells, result])
 
 
