@@ -162,6 +162,13 @@ def collect(options):
     return found + averages([row for row in found if row[0] == "task"])
 
 
+def word_vectors():
+    """Return the scores of averaged GloVe vectors of 50 dimensions, from the baselines of all studies."""
+    with (HERE.parent / "baselines.csv").open(newline="", encoding="utf-8") as file:
+        scores = next(row for row in csv.DictReader(file) if row["baseline"] == "word vectors, mean")
+    return [("sts", "GloVe mean", column, float(scores[name]), "") for column, name in (SETS | {"average": "average"}).items()]
+
+
 def averages(rows):
     """Return a row for each model and seed that has all tasks."""
     scores = {}
@@ -212,7 +219,7 @@ def main():
             train(options, stage, runs(options)[stage])
             if stage in ("task", "afs"):
                 evaluate(options, stage)
-    found = collect(options)
+    found = word_vectors() + collect(options)
     with (HERE / f"{options.results}.csv").open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(["table", "model", "score", "value", "seed"])
