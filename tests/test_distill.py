@@ -11,9 +11,11 @@ from tiny_models import tiny_model
 from jax_sentemb import SentenceEncoder
 from jax_sentemb.__main__ import main
 from jax_sentemb.cli.program import program
+from jax_sentemb.cosines import unit_length
 from jax_sentemb.data.corpus_files import open_text
 from jax_sentemb.data.tokenizer import Tokenizer
 from jax_sentemb.distillation.distill import _encoded
+from jax_sentemb.distillation.token_table import piece_counts, sif_weights
 from jax_sentemb.errors import ConfigError, ModelFileError
 from jax_sentemb.formats.encode_settings import EncodeSettings
 from jax_sentemb.formats.sentence_transformers import write_export
@@ -68,6 +70,38 @@ def test_the_embedding_for_a_device_is_that_of_the_host(static):
     np.testing.assert_allclose(model(SENTENCES[:5]), found, atol=1e-6)
     cut = model.embedder.encode(model.params, SENTENCES[:5]).truncated
     assert cut == sum(len(sentence.split()) > 6 for sentence in SENTENCES[:5])
+
+
+def test_words_add_numbers_whose_cosine_is_that_of_the_weighted_bags_of_pieces(static, teacher):
+    output, words = teacher / "words", 4096
+    run(
+        "distill",
+        "--model",
+        teacher / "model",
+        "--corpus",
+        teacher / "corpus.txt",
+        "--width",
+        8,
+        "--words",
+        words,
+        "--output",
+        output,
+    )
+    model = load(output)
+    table, plain = model.params["table"], load(static).params["table"]
+    assert table.shape == (len(plain), 8 + words)
+    encoder_part, word_part = table[:, :8], table[:, 8:]
+    np.testing.assert_allclose(encoder_part, plain * (encoder_part[9, 0] / plain[9, 0]), rtol=1e-4, atol=1e-6)
+
+    pieces = model.embedder.tokenizer
+    shares = pieces.share_matrix(SENTENCES, 100, len(plain))[0].toarray()
+    for part in (encoder_part, word_part):
+        np.testing.assert_allclose(((shares @ part) ** 2).sum(axis=1).mean(), 1, rtol=1e-4)
+    counts = piece_counts(SENTENCES, pieces.inner)
+    bags = shares * sif_weights(counts, 1e-3)
+    found, expected = (unit_length(rows) @ unit_length(rows).T for rows in (shares @ word_part, bags))
+    np.testing.assert_allclose(found, expected, atol=5 / np.sqrt(words))
+    assert "The last 4096 numbers stand for the words themselves" in (output / "README.md").read_text(encoding="utf-8")
 
 
 def test_encode_and_search_read_it(static, teacher, capsys):

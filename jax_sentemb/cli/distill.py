@@ -16,10 +16,12 @@ words. A small encoder that learns the encoder's vectors is a few times as fast 
 
 Every piece of the encoder's vocabulary becomes a vector: its embedding, whitened to --width numbers and weighted by its rarity in
 the corpus. --epochs trains these vectors on the encoder's embeddings of the corpus. This gives better vectors, but the corpus has
-to be encoded. search, encode, evaluate and sentence-transformers (StaticEmbedding) read the output like any other model.
+to be encoded. --words adds numbers by which sentences are close if they share rare words. That helps if the encoder was trained
+without a teacher. search, encode, evaluate and sentence-transformers (StaticEmbedding) read the output like any other model.
 
 examples:
   jax-sentemb distill --model all-MiniLM-L6-v2 --corpus corpus.txt --output models/static
+  jax-sentemb distill --model runs/mine --corpus corpus.txt --words 1024 --output models/static
   jax-sentemb distill --model all-MiniLM-L6-v2 --corpus corpus.txt --epochs 3 --output models/static
   jax-sentemb encode --model all-MiniLM-L6-v2 --input corpus.txt --output vectors
   jax-sentemb distill --model all-MiniLM-L6-v2 --corpus corpus.txt --vectors vectors --epochs 3 --output models/static
@@ -49,7 +51,7 @@ def main(argv: list[str]) -> int:
     def progress(task: str, more: int, total: int) -> None:
         (bars.get(task) or bars.setdefault(task, Progress(task, total, "sentences"))).update(more)
 
-    settings = Settings(options.width, options.sif, regression)
+    settings = Settings(options.width, options.sif, options.words, regression)
     table = distill(model, options.model, sentences, options.output, settings, vectors, progress)
     for progress_bar in bars.values():
         progress_bar.close()
@@ -80,6 +82,9 @@ def parser() -> Parser:
     parser.add_argument("--width", type=positive, default=256, help="dimensions of a vector (default: 256)")
     parser.add_argument(
         "--sif", type=_unsigned, default=1e-3, help="the number a in the weights a / (a + p); 0: no weights (default: 0.001)"
+    )
+    parser.add_argument(
+        "--words", type=count, default=0, help="numbers that are added for the words themselves, such as 1024 (default: 0, none)"
     )
     parser.add_argument("--epochs", type=count, default=0, help="passes of training over the corpus (default: 0, no training)")
     parser.add_argument(

@@ -9,7 +9,15 @@ import numpy as np
 from jax_sentemb.data.sentences import Sentences
 from jax_sentemb.data.tokenizer import Tokenizer
 from jax_sentemb.distillation.regression import Regression, fit_table, linear_start, project
-from jax_sentemb.distillation.token_table import piece_counts, piece_vectors, special_ids, texts, token_table
+from jax_sentemb.distillation.token_table import (
+    piece_counts,
+    piece_vectors,
+    sif_weights,
+    special_ids,
+    texts,
+    token_table,
+    with_words,
+)
 from jax_sentemb.errors import ConfigError, DataError
 from jax_sentemb.files import path_in_errors, print_warning, sole_writer, staging
 from jax_sentemb.formats.sentence_transformers import check_replaceable
@@ -27,8 +35,9 @@ ENCODED_AT_ONCE = 1 << 13  # sentences
 class Settings(NamedTuple):
     """The settings from which a table is made."""
 
-    width: int = 256  # numbers of a vector
+    width: int = 256  # numbers of a vector that come from the encoder
     sif: float = 1e-3  # of the weights a / (a + p); 0: none
+    words: int = 0  # more numbers, for the words themselves
     regression: Regression | None = None  # None: the table is not trained
 
 
@@ -85,6 +94,8 @@ def distill(
                 targets = _encoded(model, sentences, folder / "vectors.npy", width, progress)
                 table = _trained(table, tokenizer, sentences, targets, settings, progress)
         table[specials] = 0
+    if settings.words:
+        table = with_words(table, sif_weights(counts, settings.sif), specials, sentences, tokenizer, settings.words)
     sentences.check_unchanged()
     static_table = StaticTable(table, tokenizer, True)
     _publish(output, static_table, Source(Path(name).name, model.fingerprint()), sentences, settings)
@@ -147,9 +158,10 @@ def _publish(output: Path, table: StaticTable, teacher: Source, sentences: Sente
         "base_model": teacher.name,
         "width": settings.width,
         "sif": settings.sif,
+        "words": settings.words,
         "regression": regression and regression._asdict(),
         "sentences": len(sentences),
     }
-    settings_of = {name: facts[name] for name in ("width", "sif", "regression")}
+    settings_of = {name: facts[name] for name in ("width", "sif", "words", "regression")}
     corpus = Source("corpus", sentences.fingerprint)
     export_static(output.absolute(), table, facts, {"corpus": corpus, "teacher": teacher, **settings_of})

@@ -13,11 +13,12 @@ from jaxtyping import Float
 
 from jax_sentemb.data.tokenizer import Lines, Tokenizer
 from jax_sentemb.inference.load import LoadedModel
-from jax_sentemb.inference.static import LONGEST
+from jax_sentemb.inference.static import LONGEST, Pieces
 from jax_sentemb.types import Rows
 
 AT_ONCE = 1 << 10  # pieces that the encoder reads in one batch
 LINES = 1 << 14  # sentences that are tokenised at once
+SCALED_BY = 20_000  # sentences by which the two parts of a table get the same scale
 
 
 def piece_vectors(model: LoadedModel, tokenizer: Tokenizer) -> Float[np.ndarray, "pieces width"]:
@@ -98,3 +99,30 @@ def token_table(
     table = whitened(np.asarray(vectors, np.float64), importance, width) * weights[:, None]
     table[specials] = 0
     return table.astype(np.float32)
+
+
+def with_words(
+    table: Float[np.ndarray, "pieces width"], weights: Float[np.ndarray, " pieces"], specials: list[int], sentences: Lines,
+    tokenizer: Tokenizer, width: int,
+) -> Float[np.ndarray, "pieces both"]:  # fmt: skip
+    """Return the table with `width` more numbers, which are random signs of each piece times its weight, float32 [V, W + width].
+
+    The cosine of these numbers is about that of the weighted bags of pieces of two sentences (a random projection, Achlioptas
+    2003). So sentences with the same rare words are close, also where the encoder knows little of these words. Both parts get a
+    mean square of 1 over evenly spread sentences.
+
+    Args:
+        table: The vectors of the pieces.
+        weights: The weights of the pieces, as `sif_weights` returns them.
+        specials: The ids of special tokens, whose rows stay 0.
+        sentences: The text.
+        tokenizer: The tokenizer of the table.
+        width: How many numbers are appended.
+    """
+    signs = np.random.default_rng(0).integers(0, 2, (len(table), width), np.int8) * 2.0 - 1.0
+    words = (signs * weights[:, None]).astype(np.float32)
+    words[specials] = 0
+    rows = np.unique(np.linspace(0, len(sentences) - 1, min(SCALED_BY, len(sentences))).astype(int))
+    shares = Pieces(tokenizer).share_matrix([sentences[row] for row in rows.tolist()], LONGEST, len(table))[0]
+    squares = [max(float(((shares @ part) ** 2).sum(axis=1).mean()), 1e-24) for part in (table, words)]
+    return np.hstack([part / np.float32(np.sqrt(square)) for part, square in zip((table, words), squares, strict=True)])

@@ -162,7 +162,7 @@ def render_static_card(name: str, metadata: Mapping[str, Any], shape: tuple[int,
     """Return README.md of a static table of token vectors, distilled from an encoder."""
     data = ModelCardData(library_name="sentence-transformers", base_model=metadata["base_model"], **_CARD_DATA)
     rows, width = shape
-    facts = {key: metadata[key] for key in ("regression", "sentences", "sif")}
+    facts = {key: metadata[key] for key in ("regression", "sentences", "sif", "words")}
     facts["base_model"] = markdown(metadata["base_model"] or "")
     return _from_template("static_card.md", data, name=markdown(name), version=__version__, rows=rows, width=width, **facts)
 

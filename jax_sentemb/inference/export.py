@@ -31,7 +31,7 @@ from jax_sentemb.types import Params
 
 KNOWN = 64  # words or pieces of a vocabulary whose embeddings are compared
 WORD_FACTS = ("method", "settings", "encoder", "max_seq_length", "vectors")  # of model.json of a model on word vectors
-STATIC_FACTS = ("base_model", "width", "sif", "regression", "sentences")  # of how a table was made
+STATIC_FACTS = ("base_model", "width", "sif", "words", "regression", "sentences")  # of how a table was made
 
 
 def export(
