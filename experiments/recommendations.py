@@ -113,6 +113,14 @@ def distilled() -> dict[str, float]:
     }
 
 
+def tables() -> dict[str, float]:
+    """Mean scores of static tables with 1,024 numbers for words, of mini-2 without training and of mini-2 trained with AMI."""
+    rows = [row for row in results("stronger", "tables.csv") if (row["text"], row["words"]) == ("mix", "1024")]
+    scores = {name: [float(row["mean"]) for row in rows if row["encoder"] == name] for name in ("mini-2", "mini-2, AMI")}
+    trained = scores["mini-2, AMI"]
+    return {"seeds": len(trained), "untrained": statistics.mean(scores["mini-2"]), "trained": statistics.mean(trained)}
+
+
 def scratch(workdir: Path) -> dict[str, float]:
     """Scores of the quick start on the generated test pairs."""
     found = json.loads((workdir / "scores.json").read_text(encoding="utf-8"))
@@ -142,6 +150,7 @@ def main() -> None:
         "weak": adapting("mini-2", 1e-4),
         "family": family(),
         "distilled": distilled(),
+        "tables": tables(),
     }
     rounded = {part: {name: round(value, 1) for name, value in numbers.items()} for part, numbers in table.items()}
     options.output.write_text(json.dumps(rounded, indent=2) + "\n", encoding="utf-8")

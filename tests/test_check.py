@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from jax_sentemb.__main__ import main
 from jax_sentemb.cli import dedup
+from jax_sentemb.cli.distill import parser as distill_parser
 from jax_sentemb.cli.program import program
 from jax_sentemb.cli.recommend import MIN_SENTENCES, MIN_TO_DISTIL, SMALL, CorpusSummary, advise, advised_length
 from jax_sentemb.cli.train import parse
@@ -192,6 +193,12 @@ def test_the_command_that_is_advised_is_one(usable, weights, recipe):
     assert [(config.encoder.weights, config.method.teacher) for config in distilled] == [("bert", "all-MiniLM-L6-v2")] * (
         bool(weights) and usable >= MIN_TO_DISTIL
     )
+    tables = [shlex.split(other.command) for other in advice.alternatives if " distill " in other.command]
+    if recipe == "simcse_ami":
+        assert [words[2:6] for words in tables] == [["--model", f"runs/{recipe}", "--corpus", "a b.txt"]]
+        assert distill_parser().parse_args(tables[0][2:]).words == 1024
+    else:
+        assert not tables
     for named in re.findall(
         r"(?:configs|experiments|docs)/[\w./]+", " ".join([advice.evidence, *(text for text, _ in advice.alternatives)])
     ):

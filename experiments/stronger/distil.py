@@ -135,16 +135,16 @@ def config_of(options: argparse.Namespace, settings: dict[str, Any], seed: int) 
 
 
 class Scores:
-    """Scores embeddings on the five sets."""
+    """Scores embeddings on the five sets, or on others."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, names: tuple[str, ...] = SETS) -> None:
         tasks, _ = load_sts(folder)
-        self.tasks = {name: tasks[name] for name in SETS}
+        self.tasks = {name: tasks[name] for name in names}
 
     def __call__(self, embed: Callable[[Any], np.ndarray]) -> dict[str, float]:
         """Return Spearman x 100 over all pairs of each set, and the mean of the sets."""
         found = correlate_tasks(task_cosines(embed, self.tasks), self.tasks)
-        values = {name: found[name]["spearman"]["all"] for name in SETS}
+        values = {name: found[name]["spearman"]["all"] for name in self.tasks}
         return {**values, "mean": float(np.mean(list(values.values())))}
 
 

@@ -159,6 +159,10 @@ DISTILLED = (
     "distill_encoder, if a sentence encoder may be its teacher: a BERT of four layers went from {start} to {student}, with "
     "all-MiniLM-L6-v2 ({teacher}) as the teacher, by 6,000 steps on 200,000 texts (experiments/stronger, {seeds} seeds):"
 ).format(**MEASURED["distilled"])
+WORDS = (
+    "after it a static table of the result, with numbers for the words: it scores {trained} on the same sets, and one of the BERT "
+    "without training {untrained} (experiments/stronger, {seeds} seeds); it ignores the order of words:"
+).format(**MEASURED["tables"])
 FASTER = (
     "a small encoder from three of its layers, if it is too slow: layers 1, 3 and 5 of all-MiniLM-L6-v2 kept {layers} of its "
     "{teacher} points at twice the speed (experiments/stronger, {seeds} seeds):"
@@ -216,6 +220,7 @@ def _train(corpus: CorpusSummary) -> Advice:
         choice.confidence,
         choice.evidence,
         [
+            *([Alternative(WORDS, _table_command(corpus, f"runs/{choice.recipe}", "--words", "1024"))] if choice is MANY else []),
             *([Alternative(LONG)] if corpus.length > LENGTHS[0] else []),
             *([Alternative(CHECKPOINT)] if corpus.weights and choice is not FEW else []),
             *map(Alternative, choice.alternatives),
@@ -231,6 +236,16 @@ def _train_command(recipe: str, settings: dict[str, Any]) -> str:
     return shlex.join(command + [f"--config.{field}={value}" for field, value in settings.items()])
 
 
+def _column_options(corpus: CorpusSummary) -> list[str]:
+    return [word for name, value in corpus.columns.items() for word in (f"--{name.removeprefix('data.')}", value)]
+
+
+def _table_command(corpus: CorpusSummary, model: str, *options: str) -> str:
+    """Return the command that makes a static table of a model."""
+    command = ["jax-sentemb", "distill", "--model", model, "--corpus", corpus.files, *_column_options(corpus), *options]
+    return shlex.join([*command, "--output", "models/static"])
+
+
 def _distil(corpus: CorpusSummary, text: str, teacher: str, **settings: Any) -> list[Alternative]:
     """Return the alternative that distils a teacher into the weights; nothing without weights or with too few sentences."""
     if not corpus.weights or corpus.usable < MIN_TO_DISTIL:
@@ -241,10 +256,7 @@ def _distil(corpus: CorpusSummary, text: str, teacher: str, **settings: Any) -> 
 
 def _adapt(corpus: CorpusSummary) -> Advice:
     """Return the advice for a sentence encoder: a short training that helped in measurements, or to use it as it is."""
-    column = [word for name, value in corpus.columns.items() for word in (f"--{name.removeprefix('data.')}", value)]
-    text = [*column, "--output"]
-    encode = ["jax-sentemb", "encode", "--model", corpus.weights, "--input", corpus.files, *text, "vectors"]
-    distill = ["jax-sentemb", "distill", "--model", corpus.weights, "--corpus", corpus.files, *text, "models/static"]
+    encode = ["jax-sentemb", "encode", "--model", corpus.weights, "--input", corpus.files, *_column_options(corpus)]
     flags = {"data.files": corpus.files, "encoder.weights": corpus.weights, **corpus.columns}
     flags |= {"data.max_seq_length": corpus.length} if corpus.length != LENGTHS[0] else {}
     flags |= {"train.grad_cache_chunk": CHUNK} if corpus.length >= CHUNKED_LENGTH and corpus.usable >= BATCH else {}
@@ -264,12 +276,15 @@ def _adapt(corpus: CorpusSummary) -> Advice:
             *([Alternative(LONG)] if corpus.length > LENGTHS[0] else []),
             *map(Alternative, choice.alternatives),
             *([Alternative(SENTENCES, _train_command(ADAPT.recipe, flags | ADAPT.settings))] if choice is NEIGHBOURS else []),
-            Alternative(f"the encoder as it is, with the pooling {corpus.pooling} of its directory:", shlex.join(encode)),
+            Alternative(
+                f"the encoder as it is, with the pooling {corpus.pooling} of its directory:",
+                shlex.join([*encode, "--output", "vectors"]),
+            ),
             *_distil(corpus, FASTER, corpus.weights, **{"encoder.layers": 3}),
             Alternative(
                 "a static table, if speed counts more than the last points"
                 + ("; with so few sentences, add other text (docs/methods/distillation.md):" if corpus.usable < SMALL else ":"),
-                shlex.join(distill),
+                _table_command(corpus, corpus.weights),
             ),
         ],
     )

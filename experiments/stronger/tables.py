@@ -1,0 +1,102 @@
+"""Makes static tables of mini-2 and of mini-2 trained with AMI, with and without numbers for words, and scores them.
+
+    python experiments/stronger/texts.py --data DIR --output texts
+    python experiments/stronger/tables.py --texts texts --data DIR --mini experiments/pretraining/mini-2 --output runs/tables
+
+AMI trains five seeds on 100,000 sentences of the mixed text, unless their exports are there. A row of tables.csv is a table, or the
+encoder itself, and the same command continues.
+"""
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[1] / "adapting"))
+
+from distil import SEEDS, SETS, Scores, add_rows, rows_of
+from domains import abstracts, packages
+from study_data import parse
+
+from jax_sentemb import SentenceEncoder
+from jax_sentemb.config import Config, check
+from jax_sentemb.data.corpus_files import open_corpus
+from jax_sentemb.distillation.distill import Settings, distill
+from jax_sentemb.inference.load import load
+from jax_sentemb.recipes import override, read_config
+from jax_sentemb.training.run import run
+
+DEV = "STSBenchmark-dev-disjoint"
+FIELDS = ("encoder", "seed", "text", "words", "dev", *SETS, "mean", "packages", "abstracts")
+WORDS = (0, 1024)
+UNTRAINED, AMI = "mini-2", "mini-2, AMI"
+
+
+def config_of(options: argparse.Namespace, seed: int) -> Config:
+    """Return the config of AMI on the upper half of the layers."""
+    config = read_config("simcse")
+    settings = {
+        "data.files": str(options.texts / "mix.txt"), "data.subset": 100_000, "data.batch_size": 64,
+        "encoder.weights": str(options.mini), "method.pooling": "cls", "method.ami.weight": 3.0, "method.ami.depth": "upper",
+        "optimizer.learning_rate": 1e-4, "train.precision": "bfloat16", "train.max_steps": 300, "train.seed": seed,
+        "eval.diagnostic_sentences": 64, "eval.report_sentences": 0,
+    }  # fmt: skip
+    for name, value in settings.items():
+        override(config, name, value)
+    check(config)
+    return config
+
+
+def encoder_of(options: argparse.Namespace, name: str, seed: int) -> str:
+    """Return the encoder, which is trained first if its export is not there. Exits with 75 after a signal."""
+    if name == UNTRAINED:
+        return f"{options.mini}@mean"
+    folder = options.output / f"ami-{seed}"
+    if not (folder / "export").is_dir() and (code := run(config_of(options, seed), folder)):
+        sys.exit(code)
+    return str(folder / "export")
+
+
+class Tests:
+    """Scores a model on the five sets, on development pairs that are in none of them, and on the two domains of `adapting`."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self._sets, self._dev = Scores(options.senteval), Scores(options.senteval, (DEV,))
+        self._domains = {"packages": packages(Path(options.packages)), "abstracts": abstracts(Path(options.cranfield))}
+
+    def __call__(self, model: str) -> dict[str, str]:
+        """Return all scores as text."""
+        encoder = SentenceEncoder.load(model)
+        values = self._sets(encoder.encode) | {"dev": self._dev(encoder.encode)["mean"]}
+        values |= {name: domain.scored(encoder, domain.test) for name, domain in self._domains.items()}
+        return {name: f"{value:.2f}" for name, value in values.items()}
+
+
+def main() -> None:
+    """Make what the table lacks."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name in ("texts", "mini", "output"):
+        parser.add_argument(f"--{name}", type=Path, required=True)
+    options = parse(parser, senteval="senteval", packages="domains/debian_packages.tsv", cranfield="domains/cranfield")
+    options.output.mkdir(parents=True, exist_ok=True)
+    file, scored = options.output / "tables.csv", Tests(options)
+    for name, seed in ((UNTRAINED, 0), *((AMI, seed) for seed in SEEDS)):
+        for text, words in (("", ""), *((text, words) for text in ("mix", "wiki") for words in WORDS)):
+            key = (name, str(seed), text, str(words))
+            if any(tuple(row[field] for field in FIELDS[:4]) == key for row in rows_of(file)):
+                continue
+            model = encoder_of(options, name, seed)
+            if text:
+                table = options.output / "table"
+                sentences = open_corpus(str(options.texts / f"{text}.txt"))
+                distill(load(model), model, sentences, table, Settings(words=int(words)))
+                model = str(table)
+            row = dict(zip(FIELDS, key, strict=False)) | scored(model)
+            add_rows(file, [row], FIELDS)
+            print(row, flush=True)
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
+    main()
