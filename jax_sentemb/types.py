@@ -8,6 +8,7 @@ time (tests/environment.py).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from jaxtyping import Bool, Float, Int, UInt
@@ -19,6 +20,13 @@ if TYPE_CHECKING:
 
     Array: TypeAlias = jax.Array | np.ndarray
     Params: TypeAlias = dict[str, PyTree[Array]]
+
+OnCount = Callable[[int], object]  # called with the number of items that were finished since the last call
+OnProgress = Callable[[int, int], object]  # called with the numbers of finished and of all items
+
+
+def no_progress(*counts: int) -> None:
+    """Ignore how much of a task is finished."""
 
 
 def __getattr__(name: str) -> Any:

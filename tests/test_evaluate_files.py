@@ -19,6 +19,7 @@ from jax_sentemb.errors import ConfigError, DataError
 from jax_sentemb.evaluation.retrieval_task import RetrievalTask
 from jax_sentemb.formats.sentence_transformers import write_export
 from jax_sentemb.inference import encoded_texts
+from jax_sentemb.system import terminal
 
 FIRST, SECOND, GOLD = synthetic.graded_pairs(60, seed=3)
 
@@ -66,6 +67,18 @@ def exact_cosines(model):
 
 def run(*arguments):
     return program(main, ["evaluate", *map(str, arguments)])
+
+
+@pytest.mark.parametrize("task", ["retrieval", "labels"])
+def test_a_comparison_of_vectors_shows_its_progress(models, beir, tmp_path, monkeypatch, task):
+    """A search among many texts takes longer than their encoding by a small model."""
+    labels = write_lines(tmp_path / "labels.tsv", ["text\tlabel", *(f"{text}\t{row % 2}" for row, text in enumerate(SECOND))])
+    monkeypatch.setattr(terminal.Progress, "show", lambda progress, done, note="": shown.append((progress.label, done)))
+    shown = []
+    assert run(models[0], f"--{task}", {"retrieval": beir, "labels": labels}[task], "--resamples", 0) == 0
+    counts = [done for label, done in shown if label == f"one: {task}"]
+    assert counts[0] == 0
+    assert max(counts) > 0
 
 
 def test_retrieval_of_two_models_and_bm25(models, beir, tmp_path, capsys):

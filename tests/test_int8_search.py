@@ -48,6 +48,15 @@ def test_it_finds_what_float32_finds(stored, similarity, top_k, monkeypatch):
     assert found.indices.dtype == np.int64
 
 
+def test_the_progress_counts_each_product_once(stored):
+    counts = []
+    search(QUERIES, stored, 10, progress=lambda *numbers: counts.append(numbers))
+    assert counts[0] == (0, 12 * 900)
+    assert counts[-1] == (12 * 900, 12 * 900)
+    assert len(counts) > 3 * 2  # more than the passes: blocks of each
+    assert counts == sorted(counts)
+
+
 def test_without_rescoring_enough_rows_some_are_missed(stored):
     exact = search(QUERIES, stored, 10, rescore=0).indices
     unit = QUERIES / np.linalg.norm(QUERIES, axis=1, keepdims=True)

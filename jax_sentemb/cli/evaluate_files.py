@@ -126,7 +126,7 @@ class _Scorer:
     def _score_task(self, label: str, encoder: Any, table: "Table") -> None:
         from jax_sentemb.evaluation.user_scores import encoder_vectors
         from jax_sentemb.evaluation.user_tables import line
-        from jax_sentemb.system.terminal import Progress
+        from jax_sentemb.system.terminal import Progress, counted
 
         task = table.task
         folder = (self._options.output or self._temporary) / "vectors" / label / task.name
@@ -135,7 +135,9 @@ class _Scorer:
             vectors: dict[str, Any] = dict(encoder_vectors(encoder, label, task, folder, self._options.batch_size, progress.update))
         if cut := sum(each.manifest["truncated"] for each in vectors.values()):
             print(plain(f"note: {label}: {cut:,} texts longer than {encoder.max_seq_length} tokens were cut"), file=sys.stderr)
-        print(plain(f"{label}: {line(table.add_model(label, vectors))}"), file=sys.stderr)
+        with counted(f"{label}: {task.name}", "steps") as steps:
+            row = table.add_model(label, vectors, steps)
+        print(plain(f"{label}: {line(row)}"), file=sys.stderr)
 
     def finish(self) -> int:
         """Print and write the tables; return the exit code."""

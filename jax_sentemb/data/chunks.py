@@ -20,6 +20,7 @@ from jax_sentemb.data.sentence_ends import sentence_spans
 from jax_sentemb.data.tokenizer import Lines
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.files import quote
+from jax_sentemb.types import OnCount, no_progress
 
 CHUNKS = ("mean", "max", "each")  # what becomes of the vectors of the chunks of a text
 OVERLAP = 4  # a chunk repeats up to 1/OVERLAP of the tokens of the chunk before it
@@ -190,7 +191,7 @@ class ChunkTexts:
         self._latest = -1, ""  # the text that was read last: a long text is not read again for each of its chunks
 
     @classmethod
-    def split(cls, texts: Lines, chunker: Chunker, progress: Callable[[int], object] = lambda count: None) -> "ChunkTexts":
+    def split(cls, texts: Lines, chunker: Chunker, progress: OnCount = no_progress) -> "ChunkTexts":
         """Split texts. Memory holds 24 bytes for each chunk. `progress` is called with the number of texts that were split."""
         documents, starts, ends = array("q"), array("q"), array("q")
         for number, chunks in enumerate(chunker.split(texts[number] for number in range(len(texts)))):

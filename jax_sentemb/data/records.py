@@ -23,6 +23,7 @@ from jax_sentemb.provenance import Source
 
 MAX_LISTED = 5  # rows without text that a note names
 CHUNK = 1 << 20  # lines that are searched at once
+KEEP_CHOICES = ("first", "longest")  # which record of several similar ones is kept
 
 
 class Record(NamedTuple):

@@ -19,6 +19,7 @@ from jax_sentemb.provenance import Source
 from jax_sentemb.retrieval.kmeans import kmeans
 from jax_sentemb.retrieval.search import search
 from jax_sentemb.retrieval.sources import VectorSource
+from jax_sentemb.types import OnProgress, no_progress
 
 SAMPLE = 50_000  # texts that are scored at most
 MAX_CLASSES = 1000  # with which clusters and a classifier are compared; more need gigabytes, and are often ids
@@ -79,17 +80,17 @@ class LabelTask:
             "classes": dict(zip(names, self._counts.tolist(), strict=True)),
         }
 
-    def score(self, name: str, vectors: Vectors) -> Iterator[tuple[str, Scored]]:
+    def score(self, name: str, vectors: Vectors, progress: OnProgress = no_progress) -> Iterator[tuple[str, Scored]]:
         """Yield the scores of a model."""
         classes, rows = self._classes, vectors["texts"]
         check_distinct(rows, self.texts["texts"])
-        same = classes[nearest_others(rows, max(NEAREST))] == classes[:, None]
+        same = classes[nearest_others(rows, max(NEAREST), progress)] == classes[:, None]
         measures = {f"accuracy@{count}": mean_of(same[:, :count].any(axis=1)) for count in NEAREST}
         if not self._has_few_classes:
             yield name, Scored(len(classes), measures)
             return
         measures["logistic"] = mean_of(predicted_by_folds(rows, classes) == classes)
-        clusters = kmeans(rows, len(self._counts), SEED).labels
+        clusters = kmeans(rows, len(self._counts), SEED, progress=progress).labels
         agreement = self._agreement(clusters)
         yield name, Scored(len(classes), {**measures, **agreement}, biased=frozenset(agreement))
 
@@ -123,9 +124,9 @@ class LabelTask:
         }
 
 
-def nearest_others(vectors: VectorSource, count: int) -> Int[np.ndarray, "texts count"]:
+def nearest_others(vectors: VectorSource, count: int, progress: OnProgress = no_progress) -> Int[np.ndarray, "texts count"]:
     """Return the rows of the `count` nearest other texts of each text by cosine, fewer if there are fewer texts."""
-    nearest = search(vectors, vectors, count + 1).indices
+    nearest = search(vectors, vectors, count + 1, progress=progress).indices
     is_other = nearest != np.arange(len(nearest))[:, None]
     is_other[is_other.all(axis=1), -1] = False  # many equal texts: the text itself is not among those found
     return nearest[is_other].reshape(len(nearest), -1)

@@ -19,6 +19,7 @@ from jax_sentemb.evaluation.user_task import Texts, Vectors
 from jax_sentemb.files import fingerprint
 from jax_sentemb.provenance import Source
 from jax_sentemb.retrieval.sources import VectorSource, rows_at
+from jax_sentemb.types import OnProgress, no_progress
 
 COLUMNS = "sentence1,sentence2,score"
 AT_ONCE = 4096  # pairs whose vectors are read at once
@@ -55,7 +56,7 @@ class PairTask:
         digest = fingerprint({"first": pairs.first, "second": pairs.second, "gold": self._gold.tolist()})
         self.facts: dict[str, Any] = {"sources": {"pairs": Source(corpus_name(file), digest)._asdict()}, "texts": len(lines)}
 
-    def score(self, name: str, vectors: Vectors) -> Iterator[tuple[str, Scored]]:
+    def score(self, name: str, vectors: Vectors, progress: OnProgress = no_progress) -> Iterator[tuple[str, Scored]]:
         """Yield the agreement of the cosines of a model with the scores."""
         yield name, self.scored(pair_cosines(vectors["texts"], *self._sides))
 

@@ -17,6 +17,7 @@ from jax_sentemb.files import fingerprint, sha256
 from jax_sentemb.provenance import Source
 from jax_sentemb.retrieval.search import search
 from jax_sentemb.retrieval.sources import WithEmptyRows
+from jax_sentemb.types import OnProgress, no_progress
 
 DEPTH = 1000  # documents that are retrieved for a query; MAP is over these
 
@@ -59,11 +60,11 @@ class RetrievalTask:
             "relevant": int(self._relevant.sum()),
         }
 
-    def score(self, name: str, vectors: Vectors) -> Iterator[tuple[str, Scored]]:
+    def score(self, name: str, vectors: Vectors, progress: OnProgress = no_progress) -> Iterator[tuple[str, Scored]]:
         """Yield the scores of a model by cosine, and of its fusion with BM25."""
         check_distinct(vectors["corpus"], self.texts["corpus"])
         corpus = WithEmptyRows(vectors["corpus"], self._data.corpus.empty_texts)
-        hits = search(vectors["queries"], corpus, self._depth)
+        hits = search(vectors["queries"], corpus, self._depth, progress=progress)
         run = self._ordered(Run(hits.indices, hits.scores))
         yield name, self.scored(run)
         if self._has_bm25:

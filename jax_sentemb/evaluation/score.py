@@ -82,7 +82,7 @@ def score(
         raise error
     model = EvalModel("encoder", lambda _: encode, False, (), {})
     scores: dict[str, Any] = {}
-    for item, outcome in suite.score(model, loaded.items, protocols, lambda count: None):
+    for item, outcome in suite.score(model, loaded.items, protocols):
         if isinstance(outcome, UserError):
             raise outcome.at(f"{item.name}: ")
         scores |= outcome.headline

@@ -2,7 +2,7 @@
 
 import platform
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,6 +18,7 @@ from jax_sentemb.evaluation.sts_data import StsSpec
 from jax_sentemb.files import sha256
 from jax_sentemb.inference.views import NO_VIEWS, Views
 from jax_sentemb.public_text import without_folders
+from jax_sentemb.types import OnCount, no_progress
 
 ENCODED_AT_ONCE = 4096  # sentences between two updates of the progress bar
 
@@ -148,7 +149,7 @@ def load_all(chosen: Sequence[tuple[str, bool]], root: Path, extra: Sequence[Ite
 class EmbeddingStore:
     """Store the embeddings of the sentences of all tasks. Each distinct sentence is encoded once and stored until its last task."""
 
-    def __init__(self, items: Sequence[Item], encode: Encode | None, progress: Callable[[int], object]) -> None:
+    def __init__(self, items: Sequence[Item], encode: Encode | None, progress: OnCount) -> None:
         """Prepare for the tasks `items` in their order; `progress` is called with the number of sentences just encoded."""
         self.last = {sentence: number for number, item in enumerate(items) for sentence in item.sentences}
         self.encode, self.progress = encode, progress
@@ -185,7 +186,7 @@ class EmbeddingStore:
 
 
 def score(
-    model: EvalModel, items: Sequence[Item], protocols: Protocols, progress: Callable[[int], object]
+    model: EvalModel, items: Sequence[Item], protocols: Protocols, progress: OnCount = no_progress
 ) -> Iterator[tuple[Item, Outcome | UserError]]:
     """Yield the outcome of every task in turn, or its error. An error does not stop the other tasks."""
     store = EmbeddingStore(items, None if model.per_task else model.fit([]), progress)

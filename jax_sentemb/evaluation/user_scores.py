@@ -20,6 +20,7 @@ from jax_sentemb.evaluation.user_task import UserTask
 from jax_sentemb.inference.encoded_texts import encode_into, encoded_sources
 from jax_sentemb.inference.encoder import SentenceEncoder
 from jax_sentemb.retrieval.sources import VectorSource
+from jax_sentemb.types import OnCount, OnProgress, no_progress
 
 # The options of each task: arguments of its class.
 OPTIONS = {"pairs": ("columns",), "retrieval": ("split", "has_bm25"), "labels": ("label_column", "column", "sample")}
@@ -57,13 +58,13 @@ class Table:
         self._combined: list[Row] = []
         self._systems: list[Row] = []
 
-    def add_model(self, name: str, vectors: Mapping[str, VectorSource]) -> Row:
+    def add_model(self, name: str, vectors: Mapping[str, VectorSource], progress: OnProgress = no_progress) -> Row:
         """Score a model, and return its row.
 
         Raises:
             NumericsError: The embeddings of the model are not finite or have collapsed.
         """
-        for number, (system, scored) in enumerate(self.task.score(name, vectors)):
+        for number, (system, scored) in enumerate(self.task.score(name, vectors, progress)):
             (self._combined if number else self._models).append(self._row(system, scored))
         return self._models[-1]
 
@@ -106,7 +107,7 @@ def open_task(setting: str, name: str, path: str, **options: Any) -> UserTask:
 
 
 def encoder_vectors(
-    encoder: Any, name: str, task: UserTask, folder: Path, batch_size: int, progress: Callable[[int], object]
+    encoder: Any, name: str, task: UserTask, folder: Path, batch_size: int, progress: OnCount = no_progress
 ) -> Iterator[tuple[str, VectorSource]]:
     """Yield the vectors of each of the texts of a task by its name.
 
@@ -139,7 +140,7 @@ def score_files(encoder: Any, name: str, path: str | Path, resamples: int, **opt
         logger.warning("%s: %s", name, note)
     table = Table(task, resamples)
     with tempfile.TemporaryDirectory(prefix="jax_sentemb-") as folder:
-        vectors = dict(encoder_vectors(encoder, "encoder", task, Path(folder), 64, lambda count: None))
+        vectors = dict(encoder_vectors(encoder, "encoder", task, Path(folder), 64))
         row = table.add_model("encoder", vectors)
     bounds = {"intervals": {measure: [each.low, each.high] for measure, each in row.intervals.items()}} if resamples else {}
     return {task.item_name: table.items, **row.values, **row.facts, **bounds}

@@ -11,6 +11,7 @@ from jax_sentemb.errors import RETRAIN, NumericsError
 from jax_sentemb.evaluation.measures import Scored
 from jax_sentemb.provenance import Source
 from jax_sentemb.retrieval.sources import VectorSource
+from jax_sentemb.types import OnProgress, no_progress
 
 
 class Texts(NamedTuple):
@@ -61,7 +62,7 @@ class UserTask(Protocol):
     notes: list[str]
     facts: dict[str, Any]
 
-    def score(self, name: str, vectors: Vectors) -> Iterator[tuple[str, Scored]]:
+    def score(self, name: str, vectors: Vectors, progress: OnProgress = no_progress) -> Iterator[tuple[str, Scored]]:
         """Yield the scores of a model by its name in the table, and those of its combinations with a baseline."""
         ...
 

@@ -8,11 +8,11 @@ from jaxtyping import Float, Int
 
 from jax_sentemb.cosines import unit_length
 from jax_sentemb.data.chunks import Chunk, Chunker
+from jax_sentemb.types import OnCount
 
 AT_ONCE = 1 << 14  # chunks that are encoded in one call, so that memory stays bounded
 
-Progress = Callable[[int], object] | None
-Embed = Callable[[list[str], Progress], Float[np.ndarray, "texts width"]]
+Embed = Callable[[list[str], OnCount], Float[np.ndarray, "texts width"]]
 
 
 class ChunkEmbeddings(NamedTuple):
@@ -32,7 +32,7 @@ class ChunkEncoder(NamedTuple):
     normalize: bool  # whether the model scales its embeddings to length 1
 
     def each(
-        self, texts: Sequence[str], progress: Progress
+        self, texts: Sequence[str], progress: OnCount
     ) -> tuple[Float[np.ndarray, "chunks width"], Int[np.ndarray, "3 chunks"]]:
         """Return the embedding of each chunk, and the number of its text, its start and its end."""
         chunks = [(row, chunk) for row, parts in enumerate(self.chunker.split(texts)) for chunk in parts]
@@ -41,7 +41,7 @@ class ChunkEncoder(NamedTuple):
         spans = np.array([(row, chunk.start, chunk.end) for row, chunk in chunks], np.int64).reshape(-1, 3)
         return embeddings, spans.T
 
-    def pooled(self, texts: Sequence[str], mode: str, progress: Progress) -> Float[np.ndarray, "texts width"]:
+    def pooled(self, texts: Sequence[str], mode: str, progress: OnCount) -> Float[np.ndarray, "texts width"]:
         """Return an embedding for each text.
 
         It is that of the text if the text is not long. Otherwise it is the mean of the embeddings of its chunks, weighted by their
@@ -87,13 +87,11 @@ def pool(
     return (sums / np.add.reduceat(weights, firsts)[:, None]).astype(np.float32)
 
 
-def _scaled(progress: Progress, texts: int, chunks: int) -> Progress:
+def _scaled(progress: OnCount, texts: int, chunks: int) -> OnCount:
     """Return a function that is called with numbers of finished chunks and calls `progress` with numbers of finished texts.
 
     Equal chunks and equal texts count once, since each is encoded once.
     """
-    if progress is None:
-        return None
     finished = reported = 0
 
     def report(count: int) -> None:

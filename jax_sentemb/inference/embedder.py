@@ -15,7 +15,7 @@ from jax_sentemb.data.batches import bucket, common_widths
 from jax_sentemb.data.containers import problem_with
 from jax_sentemb.data.tokens import pad
 from jax_sentemb.parallel import compiler_options, put_whole, replicate
-from jax_sentemb.types import Array, EncodedSentences, Params, Rows
+from jax_sentemb.types import Array, EncodedSentences, OnCount, Params, Rows, no_progress
 
 # Widths in tokens, fine for common lengths and coarse above. Each width that is used costs one compilation.
 BUCKETS = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512)
@@ -77,7 +77,7 @@ class Embedder:
         self._embed = jax.jit(embed, out_shardings=self._replicated, compiler_options=options)
 
     def __call__(
-        self, params: Params, sentences: Sequence[Any], batch_size: int = 0, progress: Callable[[int], object] | None = None
+        self, params: Params, sentences: Sequence[Any], batch_size: int = 0, progress: OnCount = no_progress
     ) -> Float[np.ndarray, "sentences embedding"]:
         """Return embeddings float32 [N, E] in the order of the sentences."""
         return self.encode(params, sentences, batch_size, progress).vectors
@@ -87,7 +87,7 @@ class Embedder:
         params: Params,
         sentences: Sequence[Any],
         batch_size: int = 0,
-        progress: Callable[[int], object] | None = None,
+        progress: OnCount = no_progress,
         max_seq_length: int = 0,
     ) -> EncodedSentences:
         """Return embeddings float32 [N, E] in the order of the sentences, and how many distinct sentences were cut.
@@ -119,8 +119,7 @@ class Embedder:
         def collect() -> None:
             chosen, output = running.popleft()
             vectors[chosen] = jax.device_get(output)[: len(chosen)]
-            if progress:
-                progress(len(chosen))
+            progress(len(chosen))
 
         for first, ids, cut in self._tokenized(list(numbers), longest):
             truncated += cut

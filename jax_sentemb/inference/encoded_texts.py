@@ -1,6 +1,5 @@
 """Encode texts into a folder of vectors, which records their sources. An interrupted call can be continued."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,12 +11,13 @@ from jax_sentemb.data.tokenizer import Lines
 from jax_sentemb.provenance import Source
 from jax_sentemb.retrieval.vector_manifest import marked
 from jax_sentemb.retrieval.vector_store import Vectors, write_shards
-from jax_sentemb.types import EncodedSentences
+from jax_sentemb.types import EncodedSentences, OnCount, no_progress
 
 if TYPE_CHECKING:
     from jax_sentemb.inference.encoder import SentenceEncoder
 
 ROWS_PER_SHARD = 2048  # rows that an interruption loses at most
+INTERMEDIATE = "intermediate"  # entry of the manifest of a folder that `encode_into` made, for a command that may delete it
 
 
 def encoded_sources(encoder: "SentenceEncoder", name: str, corpus: Source, role: str = "document") -> dict[str, Any]:
@@ -50,7 +50,7 @@ def encode_into(
     texts: Lines,
     role: str,
     batch_size: int = 64,
-    progress: Callable[[int], object] = lambda count: None,
+    progress: OnCount = no_progress,
 ) -> Vectors:
     """Encode what is missing in a folder, and return the vectors, which are read on demand. An empty text has a row of zeros.
 
@@ -74,7 +74,7 @@ def encode_into(
         return EncodedSentences(np.asarray(vectors), encoder.truncated)
 
     recorded = marked({**sources, "records": None, "rows_per_shard": ROWS_PER_SHARD, "format": "npy"})
-    write_shards(folder, {"jax_sentemb": __version__, **recorded}, texts, encode, progress)
+    write_shards(folder, {"jax_sentemb": __version__, INTERMEDIATE: True, **recorded}, texts, encode, progress)
     return Vectors(folder, verify=False)
 
 

@@ -40,7 +40,7 @@ from jax_sentemb.models.pooling import POOLINGS
 from jax_sentemb.parallel import batch_sharding, check_fork, make_mesh, replicated
 from jax_sentemb.retrieval.quantize import check_precision, quantize
 from jax_sentemb.system.terminal import Progress
-from jax_sentemb.types import Array, Params
+from jax_sentemb.types import Array, OnCount, Params, no_progress
 
 logger = logging.getLogger("jax_sentemb")
 
@@ -182,7 +182,7 @@ class SentenceEncoder(ChangeableSettings):
         convert_to_tensor: bool = False,
         output_value: str = "sentence_embedding",
         chunks: str | None = None,
-        progress: Callable[[int], object] | None = None,
+        progress: OnCount | None = None,
     ) -> Any:
         """Return the embeddings of sentences in their order. The arguments have the names of sentence-transformers.
 
@@ -248,6 +248,7 @@ class SentenceEncoder(ChangeableSettings):
         with contextlib.ExitStack() as stack:
             if show and progress is None:
                 progress = stack.enter_context(Progress("encode", len(set(texts)), "sentences")).update
+            progress = progress or no_progress
             if chunks is None:
                 vectors, spans = self._vectors(prompted, batch_size, progress, max_seq_length), ()
             else:
@@ -320,9 +321,7 @@ class SentenceEncoder(ChangeableSettings):
     def _embed_tokens(self) -> TokenEmbeddings:
         return token_embedder(self._model, self._dtype)
 
-    def _vectors(
-        self, texts: list[str], batch_size: int, progress: Callable[[int], object] | None, max_seq_length: int
-    ) -> np.ndarray:
+    def _vectors(self, texts: list[str], batch_size: int, progress: OnCount, max_seq_length: int) -> np.ndarray:
         vectors, cut = self._embedder.encode(self._params, texts, batch_size, progress, max_seq_length)
         if not np.isfinite(vectors).all():
             bad = int((~np.isfinite(vectors).all(axis=1)).sum())
@@ -331,11 +330,11 @@ class SentenceEncoder(ChangeableSettings):
         return vectors
 
     def _chunk_vectors(
-        self, texts: list[str], chunks: str, chunker: Chunker, batch_size: int, progress: Callable[[int], object] | None
+        self, texts: list[str], chunks: str, chunker: Chunker, batch_size: int, progress: OnCount
     ) -> tuple[np.ndarray, Iterable[np.ndarray]]:
         """Return embeddings of texts, or those of their chunks with row, start and end of each chunk."""
 
-        def embed(parts: list[str], progress: Callable[[int], object] | None) -> np.ndarray:
+        def embed(parts: list[str], progress: OnCount) -> np.ndarray:
             return self._vectors([chunker.prompt + part for part in parts], batch_size, progress, chunker.max_seq_length)
 
         encode = ChunkEncoder(chunker, embed, bool(self._model.metadata.get("normalize")))

@@ -1,6 +1,6 @@
 """Fit a linear map after the pooling on text: remove the strongest components, or whiten. It is exported as a dense layer."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -14,7 +14,7 @@ from jax_sentemb.inference.build import build_embedder
 from jax_sentemb.inference.load import LoadedModel
 from jax_sentemb.inference.static import StaticEmbedder
 from jax_sentemb.models.dense import DENSE
-from jax_sentemb.types import Params
+from jax_sentemb.types import OnCount, Params, no_progress
 
 SAMPLE = 50_000  # sentences of a corpus that are encoded, evenly spaced
 EQUAL = 1e-12  # of the squared length of the mean: less variance is rounding
@@ -81,9 +81,7 @@ def with_layer(model: LoadedModel, layer: Params) -> LoadedModel:
     return model._replace(embedder=_embedder(model, metadata), params={**model.params, DENSE: layers}, metadata=metadata)
 
 
-def before_length(
-    model: LoadedModel, sentences: Sequence[str], progress: Callable[[int], object] | None = None
-) -> Float[np.ndarray, "n width"]:
+def before_length(model: LoadedModel, sentences: Sequence[str], progress: OnCount = no_progress) -> Float[np.ndarray, "n width"]:
     """Return embeddings float32 [N, E], with the model's default prompt, before they are scaled to unit length.
 
     `progress` is called with the number of distinct sentences that were just encoded.

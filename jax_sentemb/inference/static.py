@@ -1,6 +1,6 @@
 """Embed sentences with a static table: the mean of the vectors of a sentence's pieces, without running an encoder."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -15,7 +15,7 @@ from jax_sentemb.data.tokenizer import Tokenizer
 from jax_sentemb.formats.encode_settings import EncodeSettings
 from jax_sentemb.formats.static_embedding import StaticTable
 from jax_sentemb.inference.embedder import Embedder
-from jax_sentemb.types import Array, EncodedSentences, Params, Rows
+from jax_sentemb.types import Array, EncodedSentences, OnCount, Params, Rows, no_progress
 
 AT_ONCE = 1 << 12  # sentences of a product: their pieces and vectors stay small
 LONGEST = 1 << 20  # pieces of a sentence: a table has no positions
@@ -64,7 +64,7 @@ class StaticEmbedder(Embedder):
         params: Params,
         sentences: Sequence[Any],
         batch_size: int = 0,
-        progress: Callable[[int], object] | None = None,
+        progress: OnCount = no_progress,
         max_seq_length: int = 0,
     ) -> EncodedSentences:
         """Return embeddings float32 [N, E] in the order of the sentences; `batch_size` is not used."""
@@ -78,8 +78,7 @@ class StaticEmbedder(Embedder):
             matrix, cut = self._pieces.share_matrix(batch, longest, len(table))
             vectors[start : start + AT_ONCE] = matrix @ table
             truncated += cut
-            if progress:
-                progress(len(batch))
+            progress(len(batch))
         vectors = unit_length(vectors) if self._normalize else vectors
         return EncodedSentences(vectors[[numbers[sentence] for sentence in sentences]], truncated)
 

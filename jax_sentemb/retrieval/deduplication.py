@@ -21,16 +21,15 @@ from jaxtyping import Bool, Float, Int, UInt32
 from jax_sentemb.checks import choice, finite_number
 from jax_sentemb.cosines import rounded, rounding, unit_length, unrounded
 from jax_sentemb.data.containers import check_text, sentence_list
-from jax_sentemb.data.records import AllTexts
+from jax_sentemb.data.records import KEEP_CHOICES, AllTexts
 from jax_sentemb.data.tokenizer import Lines
 from jax_sentemb.errors import ConfigError
-from jax_sentemb.retrieval.search import OnProgress, tiles
+from jax_sentemb.retrieval.search import tiles
 from jax_sentemb.retrieval.sources import VectorSource, block_size, check_finite, padded, rows_at, rows_with_text, vectors_of
-from jax_sentemb.types import Array
+from jax_sentemb.types import Array, OnProgress, no_progress
 
 CURVE = (0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999)  # thresholds at which the kept rows are counted
 PAIRS = 1 << 13  # pairs whose cosines are computed in float64 at once
-KEEP = ("first", "longest")
 
 
 class Deduplicated(NamedTuple):
@@ -50,7 +49,7 @@ def deduplicate(
     threshold: float = 0.9,
     texts: Any = None,
     keep: str = "first",
-    progress: OnProgress | None = None,
+    progress: OnProgress = no_progress,
 ) -> Deduplicated:
     """Find near and exact duplicates. Every pair is compared, and memory grows by some bytes for each row.
 
@@ -75,7 +74,7 @@ def deduplicate(
     """
     source = vectors_of("vectors", vectors)
     threshold = finite_number("threshold", threshold)
-    choice("keep", keep, KEEP)
+    choice("keep", keep, KEEP_CHOICES)
     if not 0 < threshold <= 1:
         raise ConfigError(f"threshold={threshold:g}: must be above 0 and at most 1")
     if texts is not None and not isinstance(texts, AllTexts):  # those of a file are not read into memory
@@ -187,7 +186,7 @@ class _Leaders:
         """Return the number of rows that each threshold keeps."""
         return {value: int((self._dropped >> bit & 1 == 0).sum()) for bit, value in enumerate(self._given)}
 
-    def visit(self, progress: OnProgress | None) -> None:
+    def visit(self, progress: OnProgress) -> None:
         """Compare all pairs. Rows of a block are decided when its first tile, with itself, is read."""
         for left, right, scores, best in tiles(self.vectors, progress):
             best = np.asarray(best)

@@ -18,16 +18,17 @@ from jax_sentemb.cosines import rounded
 from jax_sentemb.errors import ConfigError, DataError
 from jax_sentemb.files import replacing, sole_writer
 from jax_sentemb.provenance import SEARCH_INDEX, Source
-from jax_sentemb.retrieval.search import CORPUS_BLOCK, Hits, OnProgress
+from jax_sentemb.retrieval.search import CORPUS_BLOCK, Hits
 from jax_sentemb.retrieval.sources import VectorSource, original_rows, prepare, rows_with_text
 from jax_sentemb.retrieval.vector_store import Vectors
+from jax_sentemb.types import OnProgress, no_progress
 
 BLOCK = 1 << 20  # bytes that are hashed at once
 LAST_LINE_LIMIT = 1 << 16  # bytes at the end of the file that are searched for the last line
 
 
 def build_index(
-    vectors: VectorSource, file: Path, sources: Mapping[str, Any] | None = None, progress: OnProgress | None = None
+    vectors: VectorSource, file: Path, sources: Mapping[str, Any] | None = None, progress: OnProgress = no_progress
 ) -> None:
     """Write an HNSW graph of vectors to a file. All vectors are in memory while the graph is built or searched.
 
@@ -43,13 +44,11 @@ def build_index(
     graph = faiss.IndexHNSWFlat(vectors.shape[1], 32, faiss.METRIC_INNER_PRODUCT)
     graph.hnsw.efConstruction = 200
     index = faiss.IndexIDMap(graph)
-    if progress:
-        progress(0, len(vectors))
+    progress(0, len(vectors))
     for start in range(0, len(vectors), CORPUS_BLOCK):
         rows = np.arange(start, min(start + CORPUS_BLOCK, len(vectors)))
         index.add_with_ids(np.asarray(prepare(vectors[start : start + CORPUS_BLOCK], True)), original_rows(rows, numbers))
-        if progress:
-            progress(int(rows[-1]) + 1, len(vectors))
+        progress(int(rows[-1]) + 1, len(vectors))
     with sole_writer(file), replacing(file) as partial:
         faiss.write_index(index, str(partial))
         with partial.open("rb+") as stream:

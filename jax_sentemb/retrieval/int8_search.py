@@ -5,6 +5,7 @@ which takes a quarter of the memory traffic of float32.
 """
 
 import os
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -14,6 +15,7 @@ from jaxtyping import Float, Int, Real
 from jax_sentemb.cosines import LONGEST, SHORTEST, unit_length
 from jax_sentemb.errors import NumericsError
 from jax_sentemb.retrieval.quantize import quantization_steps
+from jax_sentemb.types import OnProgress, no_progress
 
 PRODUCTS, LARGEST_BLOCK = 1 << 18, 1 << 15  # int32 products that fit into a core's cache; rows that are compared at once
 QUERY_BLOCK = 256  # queries that are compared in one pass over the corpus
@@ -87,7 +89,12 @@ def is_available() -> bool:
 
 
 def search_int8(
-    queries: Float[np.ndarray, "queries width"], corpus: QuantizedSource, k: int, unit: bool, candidates: int
+    queries: Float[np.ndarray, "queries width"],
+    corpus: QuantizedSource,
+    k: int,
+    unit: bool,
+    candidates: int,
+    progress: OnProgress = no_progress,
 ) -> tuple[Float[np.ndarray, "queries k"], Int[np.ndarray, "queries k"]]:
     """Find the rows of a corpus that are most similar to each query.
 
@@ -97,6 +104,7 @@ def search_int8(
         k: The number of results for a query.
         unit: Whether to score by cosine instead of the dot product.
         candidates: The number of rows that are scored again in float32 for each query. More candidates miss fewer rows.
+        progress: Called with the number of products of a query and a row that were computed, and with the number of all.
 
     Returns:
         Scores (float32) of the restored rows and row numbers (int64), [Q, k] each, best first.
@@ -107,14 +115,30 @@ def search_int8(
     if not np.isfinite(queries).all():
         raise NumericsError("some of the vectors are not finite (NaN or Inf)")
     scores, rows = np.empty((len(queries), k), np.float32), np.empty((len(queries), k), np.int64)
+    report = _Report(progress, len(queries) * len(corpus))
     for start in range(0, len(queries), QUERY_BLOCK):
         part = queries[start : start + QUERY_BLOCK]
-        part_candidates = _candidates(part, corpus, min(max(candidates, k), len(corpus)), unit)
+        part_candidates = _candidates(part, corpus, min(max(candidates, k), len(corpus)), unit, report)
         scores[start : start + len(part)], rows[start : start + len(part)] = _rescore(part, corpus, part_candidates, k, unit)
     return scores, rows
 
 
-def _candidates(queries: np.ndarray, corpus: QuantizedSource, count: int, unit: bool) -> Int[np.ndarray, "queries count"]:
+class _Report:
+    """Adds up what the threads have finished, and reports the sum."""
+
+    def __init__(self, progress: OnProgress, total: int) -> None:
+        self._progress, self._total, self._done, self._lock = progress, total, 0, threading.Lock()
+        progress(0, total)
+
+    def add(self, count: int) -> None:
+        with self._lock:
+            self._done += count
+            self._progress(self._done, self._total)
+
+
+def _candidates(
+    queries: np.ndarray, corpus: QuantizedSource, count: int, unit: bool, report: _Report
+) -> Int[np.ndarray, "queries count"]:
     """Return the `count` rows with the best approximate scores for each query."""
     products = _products(queries, corpus.ranges)
     lengths = corpus.lengths if unit else np.ones(len(corpus), np.float32)
@@ -123,7 +147,7 @@ def _candidates(queries: np.ndarray, corpus: QuantizedSource, count: int, unit: 
     span_size = -(-len(corpus) // (threads * block)) * block
     spans = [range(first, min(first + span_size, len(corpus)), block) for first in range(0, len(corpus), span_size)]
     with ThreadPoolExecutor(threads) as executor:
-        parts = list(executor.map(lambda span: _best_of_span(products, corpus, lengths, span, count), spans))
+        parts = list(executor.map(lambda span: _best_of_span(products, corpus, lengths, span, count, report), spans))
     pool = Pool(*(np.concatenate(fields) for fields in zip(*parts, strict=True)))
     return _best(pool, count).row.reshape(len(queries), count)
 
@@ -143,7 +167,9 @@ def _products(queries: np.ndarray, ranges: np.ndarray) -> Products:
     return Products(numkong.dots_pack(rounded), scale.astype(np.float64), (queries @ low).astype(np.float64))
 
 
-def _best_of_span(products: Products, corpus: QuantizedSource, lengths: np.ndarray, span: range, count: int) -> Pool:
+def _best_of_span(
+    products: Products, corpus: QuantizedSource, lengths: np.ndarray, span: range, count: int, report: _Report
+) -> Pool:
     """Return the best `count` rows for each query among the rows of a span, which are read block by block.
 
     Products are compared with the smallest product that can be among the best, so nearly all are dropped without being scored.
@@ -172,6 +198,7 @@ def _best_of_span(products: Products, corpus: QuantizedSource, lengths: np.ndarr
         if len(best.row) > POOL_FACTOR * count * queries:
             best = _best(best, count)
             lowest = _raise_lowest(lowest, best, count)
+        report.add(block.size)
     return _best(best, count)
 
 

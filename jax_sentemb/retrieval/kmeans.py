@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 
 from jax_sentemb.checks import finite_number, whole_number
 from jax_sentemb.cosines import rounded, with_usual_lengths
-from jax_sentemb.retrieval.search import CORPUS_BLOCK, OnProgress
+from jax_sentemb.retrieval.search import CORPUS_BLOCK
 from jax_sentemb.retrieval.sources import (
     VectorSource,
     block_size,
@@ -26,7 +26,7 @@ from jax_sentemb.retrieval.sources import (
     rows_with_text,
     vectors_of,
 )  # fmt: skip
-from jax_sentemb.types import Array
+from jax_sentemb.types import Array, OnProgress, no_progress
 
 SCORES = 1 << 19  # cosines of rows and centres that are computed at once; they fit into a processor's cache
 MIN_ROWS = 64  # rows that are compared at once; with fewer, reading the centres would take most of the time
@@ -56,7 +56,7 @@ def kmeans(
     seed: int = 0,
     rounds: int = 100,
     tolerance: float = 3e-5,
-    progress: OnProgress | None = None,
+    progress: OnProgress = no_progress,
 ) -> Groups:
     """Divide rows into groups. Each row belongs to the group whose centre has the largest cosine with it.
 
@@ -93,14 +93,11 @@ def kmeans(
     return groups._replace(labels=labels, scores=scores)
 
 
-def _improve(
-    vectors: VectorSource, centres: Array | np.ndarray, rounds: int, tolerance: float, progress: OnProgress | None
-) -> Groups:
+def _improve(vectors: VectorSource, centres: Array | np.ndarray, rounds: int, tolerance: float, progress: OnProgress) -> Groups:
     """Run Lloyd's algorithm from these centres."""
     previous, total = -np.inf, rounds
     while True:
-        if progress:
-            progress(total - rounds, total)
+        progress(total - rounds, total)
         rounds -= 1
         labels, scores, sums = _assign(vectors, centres)
         groups = Groups(labels, scores, np.asarray(centres))

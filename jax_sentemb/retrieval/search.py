@@ -6,7 +6,7 @@ blocks and the results. Equal scores are ordered by row.
 
 import functools
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -33,7 +33,7 @@ from jax_sentemb.retrieval.sources import (
     rows_with_text,
     vectors_of,
 )  # fmt: skip
-from jax_sentemb.types import Array
+from jax_sentemb.types import Array, OnProgress, no_progress
 
 # Rows and columns of a block of scores. Larger blocks are slower, because the system has to map new memory for each of them.
 QUERY_BLOCK, CORPUS_BLOCK = 512, 1 << 13
@@ -41,7 +41,6 @@ TILE = 1 << 12  # rows and columns of a block of scores between the vectors of o
 FEW_QUERIES = 8  # up to this number of queries, a CPU reads the corpus in place, without a copy to JAX's memory
 STRIP, STRIPS = 1 << 12, 32  # rows of a strip, which fits into a processor's cache; strips that are scored before a sort
 CENTRE_BLOCK = 64  # rows whose neighbours are computed at once
-OnProgress = Callable[[int, int], object]  # called with the numbers of finished and of all blocks
 Number = int | Int[Array, ""]  # a number of rows, traced in a compiled function
 GROUP = 32  # scores in a group; `_largest` first compares the maxima of groups
 
@@ -74,7 +73,7 @@ def search(
     top_k: int = 10,
     similarity: str = "cosine",
     rescore: int = 4,
-    progress: OnProgress | None = None,
+    progress: OnProgress = no_progress,
 ) -> Hits:
     """Find the rows of a corpus that are most similar to each query.
 
@@ -112,7 +111,7 @@ def search(
     may_be_int8 = rescore and is_cpu
     if may_be_int8 and isinstance(corpus, int8_search.QuantizedSource) and corpus.is_int8 and int8_search.can_search(corpus, unit):
         prepared = np.asarray(prepare(queries[:], unit))
-        scores, rows = int8_search.search_int8(prepared, corpus, k, unit, rescore * (k + 8))
+        scores, rows = int8_search.search_int8(prepared, corpus, k, unit, rescore * (k + 8), progress)
     else:
         search_function = _search_few if len(queries) <= FEW_QUERIES and is_cpu else _search_many
         scores, rows = search_function(queries, corpus, k, unit, progress)
@@ -121,28 +120,27 @@ def search(
 
 
 def _search_many(
-    queries: VectorSource, corpus: VectorSource, k: int, unit: bool, progress: OnProgress | None
+    queries: VectorSource, corpus: VectorSource, k: int, unit: bool, progress: OnProgress
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return scores and row numbers of the best rows, [Q, k] each."""
     size, corpus_size = block_size(QUERY_BLOCK, len(queries)), block_size(CORPUS_BLOCK, len(corpus))
     starts = range(0, len(queries), size)
     best = [_no_hits(size, k) for _ in starts]
     done, total = 0, len(starts) * -(-len(corpus) // corpus_size)
-    if progress:
-        progress(done, total)
+    progress(done, total)
     for first, count, block in blocks(corpus, corpus_size, unit):
         for number, start in enumerate(starts):
             prepared = prepare(padded(queries[start : start + size], size), unit)
             best[number] = _merge(prepared, block, first, count, best[number], unit=unit)
-            if progress:  # the device computes after the call has returned, so wait for it
+            if progress is not no_progress:  # the device computes after the call has returned, so wait for it
                 jax.block_until_ready(best[number])
-                progress(done := done + 1, total)
+            progress(done := done + 1, total)
     scores, rows = (np.concatenate([np.asarray(part[field]) for part in best])[: len(queries)] for field in (0, 1))
     return scores, rows
 
 
 def _search_few(
-    queries: VectorSource, corpus: VectorSource, k: int, unit: bool, progress: OnProgress | None
+    queries: VectorSource, corpus: VectorSource, k: int, unit: bool, progress: OnProgress
 ) -> tuple[np.ndarray, np.ndarray]:
     """Search as `_search_many` does, with NumPy. The corpus is read once; copying it to JAX's memory would take twice as long."""
     prepared = np.asarray(prepare(queries[:], unit))
@@ -159,14 +157,12 @@ def _search_few(
     size = block_size(STRIPS * STRIP, len(corpus))
     with ThreadPoolExecutor(os.cpu_count()) as threads:
         starts = range(0, len(corpus), size)
-        if progress:
-            progress(0, len(starts))
+        progress(0, len(starts))
         for number, first in enumerate(starts):
             count = min(size, len(corpus) - first)
             scores = np.concatenate(list(threads.map(compare, range(first, first + count, STRIP))), axis=1)
             best = _merge_scores(padded(scores.T, size).T, first, count, best)
-            if progress:
-                progress(number + 1, len(starts))
+            progress(number + 1, len(starts))
     return np.asarray(best.scores), np.asarray(best.rows)
 
 
@@ -179,7 +175,7 @@ def mine_pairs(
     vectors: VectorSource | list,
     top_k: int | None = 100,
     threshold: float | None = None,
-    progress: OnProgress | None = None,
+    progress: OnProgress = no_progress,
 ) -> SimilarPairs:
     """Find the most similar pairs among the rows of `vectors`. Every pair is compared.
 
@@ -223,7 +219,7 @@ def mine_pairs(
 
 
 def community_detection(
-    vectors: VectorSource | list, threshold: float = 0.75, min_community_size: int = 10, progress: OnProgress | None = None
+    vectors: VectorSource | list, threshold: float = 0.75, min_community_size: int = 10, progress: OnProgress = no_progress
 ) -> list[list[int]]:
     """Group the rows of `vectors` that are near a central row, as the function of this name in sentence-transformers does.
 
@@ -259,8 +255,7 @@ def community_detection(
     groups: list[list[int]] = []
     total = len(remaining)
     while len(remaining := remaining[~used[remaining]]):
-        if progress:
-            progress(total - len(remaining), total)
+        progress(total - len(remaining), total)
         centres, remaining = remaining[:CENTRE_BLOCK], remaining[CENTRE_BLOCK:]
         for centre, (rows, scores) in zip(centres.tolist(), _neighbours(vectors, centres, threshold), strict=True):
             if used[centre]:
@@ -311,7 +306,7 @@ def _largest(scores: Array, k: int) -> tuple[Array, Array]:
     return largest, jnp.take_along_axis(chosen, indices // GROUP, axis=1) * GROUP + indices % GROUP
 
 
-def tiles(vectors: VectorSource, progress: OnProgress | None = None) -> Iterator[tuple[int, int, Array, Array]]:
+def tiles(vectors: VectorSource, progress: OnProgress = no_progress) -> Iterator[tuple[int, int, Array, Array]]:
     """Yield blocks of scores that together contain each pair of different rows once. All other entries are -inf.
 
     A block is its first row, its first column, its scores, and the largest score of each row, Inf for a row that is not finite. The
@@ -322,8 +317,7 @@ def tiles(vectors: VectorSource, progress: OnProgress | None = None) -> Iterator
     blocks_of_rows = -(-len(vectors) // size)
     done, total = 0, blocks_of_rows * (blocks_of_rows + 1) // 2
     previous = None
-    if progress:
-        progress(done, total)
+    progress(done, total)
     for left, _, rows in blocks(vectors, size):
         rows = prepare(rows, True)
         for start, count, columns in blocks(_Tail(vectors, left), size):
@@ -331,13 +325,11 @@ def tiles(vectors: VectorSource, progress: OnProgress | None = None) -> Iterator
             if previous:
                 yield previous
                 done += 1
-                if progress:
-                    progress(done, total)
+                progress(done, total)
             previous = tile
     if previous:
         yield previous
-    if progress:
-        progress(total, total)
+    progress(total, total)
 
 
 class _Tail:

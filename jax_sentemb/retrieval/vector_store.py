@@ -43,7 +43,7 @@ from jax_sentemb.retrieval.vector_manifest import (
 )  # fmt: skip
 from jax_sentemb.retrieval.vector_parts import check_part, join_parts
 from jax_sentemb.retrieval.vector_records import RecordOf, VectorRecords, encode_texts
-from jax_sentemb.types import EncodedSentences
+from jax_sentemb.types import EncodedSentences, OnCount
 
 STORED_DTYPES = {"float32": "float32", "float16": "float16", "int8": "int8", "uint8": "uint8", "binary": "int8", "ubinary": "uint8"}
 LENGTH_BLOCK = 1 << 12  # rows whose lengths are computed at once
@@ -56,7 +56,7 @@ def write_shards(
     metadata: dict[str, Any],
     sentences: Lines,
     encode: Encode,
-    progress: Callable[[int], object],
+    progress: OnCount,
     part: Part = Part(),
     record_of: RecordOf | None = None,
 ) -> dict[str, Any]:
@@ -118,7 +118,7 @@ def write_file(
     metadata: dict[str, Any],
     sentences: Lines,
     encode: Encode,
-    progress: Callable[[int], object],
+    progress: OnCount,
     record_of: RecordOf | None = None,
 ) -> dict[str, Any]:
     """Write all vectors to one .npy or .parquet file, which appears when it is complete.

@@ -100,7 +100,7 @@ class DownstreamTasks:
 
         model = EvalModel(name, lambda sentences: encode, False, (), {})
         outcomes: dict[str, Any] = {}
-        for item, outcome in suite.score(model, self.items, self.protocols, lambda count: None):
+        for item, outcome in suite.score(model, self.items, self.protocols):
             if isinstance(outcome, UserError):
                 raise outcome.at(f"{item.name}: ")
             outcomes[item.name] = outcome
