@@ -13,6 +13,7 @@ from jax_sentemb import SentenceEncoder, Vectors, deduplicate
 from jax_sentemb.__main__ import main
 from jax_sentemb.cli.program import program
 from jax_sentemb.formats.sentence_transformers import write_export
+from jax_sentemb.inference.encoded_texts import ROWS_PER_SHARD
 from jax_sentemb.retrieval.deduplication import CURVE
 from tests.tiny_models import tiny_model
 
@@ -129,6 +130,30 @@ def test_an_interrupted_command_continues_with_its_vectors(model, tmp_path, monk
     monkeypatch.setattr(SentenceEncoder, "encode", lambda *arguments, **options: pytest.fail("it encodes again"))
     assert dedup(model, corpus, output) == 0
     assert not (tmp_path / "unique.txt.vectors").exists()
+
+
+@pytest.mark.parametrize("is_input", [False, True])
+def test_vectors_of_the_user_next_to_the_output_are_kept(model, tmp_path, is_input):
+    """They are used, since they have the same sources as those that the command would write; only its own are deleted."""
+    corpus, output, vectors = tmp_path / "corpus.txt", tmp_path / "unique.txt", tmp_path / "unique.txt.vectors"
+    corpus.write_text("".join(f"{text}\n" for text in RECORDS))
+    arguments = ["encode", "--model", model, "--input", corpus, "--output", vectors, "--rows-per-shard", ROWS_PER_SHARD]
+    assert program(main, ["jax-sentemb", *map(str, arguments)]) == 0
+    before = {file: file.read_bytes() for file in vectors.iterdir()}
+    source = ["--corpus", vectors, "--corpus-text", corpus] if is_input else ["--model", model, "--corpus", corpus]
+    assert program(main, ["jax-sentemb", "dedup", *map(str, source), "--output", str(output)]) == 0
+    assert {file: file.read_bytes() for file in vectors.iterdir()} == before
+
+
+def test_its_own_vectors_are_kept_if_they_are_its_input(model, tmp_path, monkeypatch):
+    corpus, output, vectors = tmp_path / "corpus.txt", tmp_path / "unique.txt", tmp_path / "unique.txt.vectors"
+    corpus.write_text("".join(f"{text}\n" for text in RECORDS))
+    with monkeypatch.context() as patch:
+        patch.setattr("jax_sentemb.cli.dedup.copy_records", lambda *arguments: (_ for _ in ()).throw(KeyboardInterrupt))
+        assert dedup(model, corpus, output) == 130
+    source = ["--corpus", vectors, "--corpus-text", corpus]
+    assert program(main, ["jax-sentemb", "dedup", *map(str, source), "--output", str(output)]) == 0
+    assert (vectors / "vectors.json").exists()
 
 
 def test_texts_of_unknown_pieces_only_are_no_near_duplicates(model, tmp_path, capsys):

@@ -14,7 +14,7 @@ from jax_sentemb.cli.encode import load_encoder, note
 from jax_sentemb.cli.program import EXIT_CODES, Parser, finite, start
 from jax_sentemb.data.corpus_files import corpus_name, open_text, sources_of
 from jax_sentemb.data.record_copies import check_formats, copy_records
-from jax_sentemb.data.records import Records
+from jax_sentemb.data.records import KEEP_CHOICES, Records
 from jax_sentemb.data.text_file import check_unchanged, identity_of
 from jax_sentemb.errors import ConfigError, plain
 from jax_sentemb.files import remove, replacing, sole_writer, user_path, write_json
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from jax_sentemb.retrieval.deduplication import Deduplicated
 
 MODEL = "sentence-transformers/all-MiniLM-L6-v2"
-KEEP = ("first", "longest")
 RESULT_BYTES = 100  # that tell a result from another file
 COLUMNS = ("row", "reason", "cosine", "kept_row", "text", "kept_text")
 EPILOG = f"""\
@@ -58,7 +57,7 @@ def parser() -> Parser:
     add_corpus_options(parser)
     parser.set_defaults(model=None)
     parser.add_argument("--threshold", type=finite, default=0.9, help="lowest cosine of near duplicates (default: 0.9)")
-    parser.add_argument("--keep", choices=KEEP, default="first", help="the record of a group that is kept (default: first)")
+    parser.add_argument("--keep", choices=KEEP_CHOICES, default="first", help="the record of a group that is kept (default: first)")
     parser.add_argument("--output", type=user_path, required=True, help="the file to write, with the format of the corpus or .txt")
     parser.add_argument("--json", action="store_true", help="print the counts as JSON")
     return parser
@@ -91,7 +90,7 @@ def main(argv: list[str]) -> int:
             write_json(_beside(options.output, ".json"), facts)
             check_unchanged(paths, identity)
             records.sentences.check_unchanged()
-        remove(_beside(options.output, ".vectors"))
+        _remove_vectors(options)
     print(json_text(facts, indent=2) if options.json else plain(_describe(facts, options.output)))
     return 0
 
@@ -173,6 +172,17 @@ def _encode(options: argparse.Namespace, files: str, records: Records) -> Any:
             "emoji: they are dropped only if their text is equal to that of a kept one"
         )
     return WithEmptyRows(rows, records.empty_texts)
+
+
+def _remove_vectors(options: argparse.Namespace) -> None:
+    """Delete the vectors next to the output if this command made them and they are not its input."""
+    from jax_sentemb.inference.encoded_texts import INTERMEDIATE
+    from jax_sentemb.retrieval.vector_manifest import MANIFEST, read_manifest
+
+    folder = _beside(options.output, ".vectors")
+    is_input = is_vectors(options.corpus) and folder.exists() and folder.samefile(options.corpus)
+    if (folder / MANIFEST).is_file() and not is_input and read_manifest(folder).get(INTERMEDIATE):
+        remove(folder)
 
 
 def _facts(options: argparse.Namespace, files: str, records: Records, result: "Deduplicated", model: str) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 import functools
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -20,6 +20,22 @@ BUCKETS = (16, 24, 32, 48, 64, 96, 128, 256, 512)  # widths in tokens for which 
 FIRST = 32  # steps in which rare widths are not used, so that a short run compiles few programs
 COMPILATION = 1 << 13  # tokens of sentences that a step computes in the time of its compilation: 6,000 (MiniLM) to 14,000 on a CPU
 GROUP = 32  # default number of batches whose sentences are sorted by length together
+
+
+class _Widths:
+    """Choose the widths of whole batches. The FIRST batches of uniform ones have only widths that are worth a program."""
+
+    def __init__(self, longest: Callable[[int], int], batch_size: int, buckets: Sequence[int], is_uniform: bool) -> None:
+        """`longest` returns the number of tokens of the longest sentence of a batch."""
+        self._longest, self._batch_size, self._buckets, self._is_uniform = longest, batch_size, buckets, is_uniform
+
+    def of(self, step: int) -> int:
+        """Return the width of batch `step`."""
+        return bucket(self._longest(step), self._first if step < FIRST and self._is_uniform else self._buckets)
+
+    @functools.cached_property
+    def _first(self) -> tuple[int, ...]:
+        return first_widths(list(map(self._longest, range(FIRST))), self._batch_size, self._buckets)
 
 
 class Batches:
@@ -43,6 +59,7 @@ class Batches:
         self.tokens, self.batch_size, self.buckets = tokens, batch_size, buckets_of(tokens, buckets)
         self._order = EpochOrder(tokens.lengths, batch_size, seed, grouping, getattr(tokens, "ordered", False))
         self.steps_per_epoch = self._order.steps_per_epoch
+        self._widths = _Widths(self._longest, batch_size, self.buckets, self._order.is_uniform)
 
     def rows(self, step: int) -> Int[np.ndarray, " batch"]:
         """Return the row numbers of the global batch, int64; raise DataError if a file of the cache has shrunk."""
@@ -55,9 +72,8 @@ class Batches:
 
     def at(self, step: int, process_index: int = 0, process_count: int = 1) -> Batch:
         """Return the part of one process of batch `step`, as wide as the global batch, as NumPy arrays."""
-        rows = self.rows(step)
         process_rows = slice(*(self.batch_size * index // process_count for index in (process_index, process_index + 1)))
-        return self._padded(step, rows[process_rows], bucket(int(self.tokens.lengths[rows].max()), self._widths(step)))
+        return self._padded(step, self.rows(step)[process_rows], self._widths.of(step))
 
     def parts(self, step: int, process_index: int = 0, process_count: int = 1, unit: int = 1) -> tuple[Batch, ...]:
         """Return the same sentences with less padding: the whole batch or, in random order, its shorter and its longer sentences.
@@ -81,14 +97,8 @@ class Batches:
 
         return part(positions[:cut]), part(positions[cut:])
 
-    def _widths(self, step: int) -> tuple[int, ...]:
-        """Return the widths that a whole batch may have."""
-        return self._first_widths if step < FIRST and self._order.is_uniform else self.buckets
-
-    @functools.cached_property
-    def _first_widths(self) -> tuple[int, ...]:
-        longest = [int(self.tokens.lengths[self.rows(step)].max()) for step in range(FIRST)]
-        return first_widths(longest, self.batch_size, self.buckets)
+    def _longest(self, step: int) -> int:
+        return int(self.tokens.lengths[self.rows(step)].max())
 
     def _padded(self, step: int, rows: np.ndarray, width: int) -> Batch:
         return padded(self.tokens, rows, step // self.steps_per_epoch, width)._replace(row=(rows % ROW_NUMBERS).astype(np.int32))
@@ -119,6 +129,7 @@ class DividedBatches:
         self.steps_per_epoch = smallest // self._share
         for order in self._orders:
             order.steps_per_epoch = self.steps_per_epoch
+        self._widths = _Widths(self._longest, batch_size, self._buckets, self._orders[0].is_uniform)
 
     def lines(self, step: int) -> Int[np.ndarray, " share"]:
         """Return the line numbers of this process's share in its part, int64, for error reports."""
@@ -126,7 +137,7 @@ class DividedBatches:
 
     def at(self, step: int, process_index: int = 0, process_count: int = 1) -> Batch:
         """Return the share of this process of batch `step`, as wide as the global batch. Arguments after `step` are ignored."""
-        return self._padded(step, self._own_rows(step), bucket(int(self._lengths(step).max()), self._widths(step)))
+        return self._padded(step, self._own_rows(step), self._widths.of(step))
 
     def parts(self, step: int, process_index: int = 0, process_count: int = 1, unit: int = 1) -> tuple[Batch, ...]:
         """Return parts as `Batches.parts` does. This process has share number `process_index` of the global batch."""
@@ -145,14 +156,8 @@ class DividedBatches:
 
         return part(order[:cut], int(lengths[cut - 1])), part(order[cut:], int(lengths[-1]))
 
-    def _widths(self, step: int) -> tuple[int, ...]:
-        """Return the widths that a whole batch may have."""
-        return self._first_widths if step < FIRST and self._orders[0].is_uniform else self._buckets
-
-    @functools.cached_property
-    def _first_widths(self) -> tuple[int, ...]:
-        longest = [int(self._lengths(step).max()) for step in range(FIRST)]
-        return first_widths(longest, self._share * self._count, self._buckets)
+    def _longest(self, step: int) -> int:
+        return int(self._lengths(step).max())
 
     def _own_rows(self, step: int) -> np.ndarray:
         check_maps()
