@@ -20,7 +20,7 @@ from jax_sentemb.cli.distill import parser as distill_parser
 from jax_sentemb.cli.program import program
 from jax_sentemb.cli.recommend import MIN_SENTENCES, MIN_TO_DISTIL, SMALL, CorpusSummary, advise, advised_length
 from jax_sentemb.cli.train import parse
-from jax_sentemb.data.corpus import is_running_text
+from jax_sentemb.data.corpus import is_running_text, several_sentences
 from jax_sentemb.data.quality import LONG, OVERLONG, SUSPICIOUS, find_suspicious, histogram, token_lengths
 from jax_sentemb.data.sentences import Sentences
 from jax_sentemb.data.synthetic import sentences
@@ -160,7 +160,7 @@ def test_lists_sorted_by_topic_pairs_and_variants_are_no_running_text():
     pairs = [f"{side} claim{number // 2} number{number // 2}" for number in range(800) for side in ("premise", "answer")]
     variants = [f"woman{number // 4} plays{number // 4} guitar{number // 4} part{number}" for number in range(1600)]
     moving = [f"here{number} here{number + 1} here{number + 2} noun{number} verb{number}" for number in range(1600)]
-    found = [is_running_text(lines) for lines in (by_topic, pairs, variants, moving)]
+    found = [is_running_text(lines, several_sentences(lines)) for lines in (by_topic, pairs, variants, moving)]
     assert found == [False, False, False, True]
 
 
@@ -276,8 +276,9 @@ def test_one_length_is_checked_and_advised(tmp_path, capsys):
 def test_abstracts_are_separate_texts_and_no_running_text(tmp_path, capsys):
     topics = [[f"Topic{number} word{number} has verb{number}{place}." for place in range(6)] for number in range(1200)]
     moving = [f"here{number} here{number + 1} here{number + 2} noun{number} verb{number}" for number in range(1600)]
-    assert is_running_text(moving)
-    assert not is_running_text([f"{line}. Here{number} is more." for number, line in enumerate(moving)])
+    assert is_running_text(moving, several_sentences(moving))
+    longer = [f"{line}. Here{number} is more." for number, line in enumerate(moving)]
+    assert not is_running_text(longer, several_sentences(longer))
     file = corpus_of(tmp_path, [" ".join(topic) for topic in topics])
     assert run(file, "--vocab-size", 300) == 0
     assert "separate texts: 100% of them have several sentences" in capsys.readouterr().out

@@ -157,10 +157,11 @@ def _measure_order(records: Records) -> dict[str, Any]:
     """Return whether the records are running text (None: too few to tell), and the figures that decide it."""
     sentences = records.sentences
     in_common = words_in_common(sentences) if len(sentences) >= MIN_ORDER_CHECK else None
-    is_running = is_ordered(*in_common) and not records.columns and is_running_text(sentences) if in_common else None
+    several = several_sentences(sentences)
+    is_running = is_ordered(*in_common) and not records.columns and is_running_text(sentences, several) if in_common else None
     return {
         "consecutive": is_running,
-        "several_sentences": round(several_sentences(sentences), 4),
+        "several_sentences": round(several, 4),
         "in_common_neighbours": in_common and round(in_common[0], 4),
         "in_common_anywhere": in_common and round(in_common[1], 4),
     }

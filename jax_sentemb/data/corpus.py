@@ -210,16 +210,16 @@ def words_in_common(sentences: Lines) -> tuple[float, float]:
     return float(_in_common(sentences, first, first + 1).mean()), float(_in_common(sentences, first, second).mean())
 
 
-def is_running_text(sentences: Lines) -> bool:
+def is_running_text(sentences: Lines, several: float) -> bool:
     """Return whether an ordered corpus is running text with a sentence a line, and no list of texts, of pairs or sorted by topic.
 
     In running text, neighbouring lines share more words than lines at distance 2 or DISTANT, and few neighbours are NEARLY_EQUAL.
     Neighbours share 1.5 to 4.4 times as many words as DISTANT lines; in a list sorted by topic it is 0.8 to 1.3 times as many. In a
     list of pairs, lines at distance 2 share more words than neighbours. At most 2.3 % of neighbours are NEARLY_EQUAL, but 8 to 68 %
-    in lists of captions and their variants (SICK, SNLI). 98 % of abstracts have several sentences, but 2 to 7 % of
-    the lines of running text.
+    in lists of captions and their variants (SICK, SNLI). `several` is the result of `several_sentences`: 98 % of abstracts have
+    several sentences, but 2 to 7 % of the lines of running text.
     """
-    if several_sentences(sentences) >= TEXTS:
+    if several >= TEXTS:
         return False
     first = np.random.default_rng(0).integers(len(sentences) - DISTANT, size=ORDER_SAMPLE)
     shares = [_in_common(sentences, first, first + distance) for distance in (1, 2, DISTANT)]
