@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import logging
 import signal
 import subprocess
 import sys
@@ -75,6 +76,20 @@ def test_an_interrupt_keeps_the_best_so_far(tmp_path, monkeypatch, capsys):
     encoder = train(max_steps=50, workdir=tmp_path)
     assert encoder.encode("a man").shape == (32,)
     assert "interrupted: the encoder has the weights of step" in capsys.readouterr().out
+
+
+def test_a_scored_run_that_saves_logs_no_warning_of_a_library(tmp_path, caplog):
+    """The commands hide what absl logs, with which Orbax warns; in Python nothing is hidden. Python warnings are errors here."""
+    caplog.set_level(logging.WARNING)
+    caplog.set_level(logging.WARNING, "absl")
+    pairs = tmp_path / "pairs.tsv"
+    lines = ["sentence1\tsentence2\tscore", *(f"{SENTENCES[row]}\t{SENTENCES[row + 1]}\t{row % 5}" for row in range(20))]
+    pairs.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    workdir = tmp_path / "run"
+    train(workdir=workdir, eval__dev=str(pairs), eval_steps=1, save_steps=1)
+    assert (workdir / "scores.json").exists()
+    assert any((workdir / "checkpoints").iterdir())
+    assert [record.getMessage() for record in caplog.records if not record.name.startswith("jax_sentemb")] == []
 
 
 def test_a_second_call_in_a_work_directory_leaves_the_sentences_of_the_first_alone(tmp_path):
