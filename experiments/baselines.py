@@ -1,9 +1,9 @@
 """Measures the baselines of the studies and writes them into their pages: `python experiments/baselines.py --data DIR ...`.
 
 The similarity sets have tf-idf, averages of word vectors, and the untrained encoders by each readout (baselines.csv). The transfer
-tasks have averages, random projections and the encoders, by both classifiers of the studies (transfer_baselines.csv). Without
-options the pages are written from these files. A test fails if a page has a table of such scores but not the block of its
-baselines.
+tasks have the same and random projections of word vectors, by both classifiers of the studies (transfer_baselines.csv). A baseline
+that these files have is not measured again: remove its rows to do so. Without options the pages are written from these files. A
+test fails if a page has a table of such scores but not the block of its baselines.
 """
 
 import argparse
@@ -21,10 +21,12 @@ if TYPE_CHECKING:
 HERE = Path(__file__).parent
 ROOT = HERE.parent
 CORPUS = "corpora/wiki_sentences.txt.xz"
-SENTENCES = 100_000  # of CORPUS, on which SIF is fitted
+SENTENCES = 100_000  # of CORPUS, on which tf-idf and SIF are fitted
+CORPUS_NAME = "Wikipedia"
 CLASSIFIERS = ("senteval", "senteval_prototyping")
 TRANSFER = ("MR", "CR", "TREC", "MRPC", "SICKEntailment", "SICKRelatedness", "STSBenchmark")
 PROJECTIONS = (512, 4096)
+TF_IDF_WIDTH = 1024  # of the transfer tasks, whose classifiers take time in proportion to it
 LABELS = ("baseline", "classifier")  # columns of the CSV files that are no scores
 COMMAND = r"""python experiments/baselines.py --data DIR --vectors glove.6B.50d.txt \
     --weights bert-mini=bert-mini mini-2=experiments/pretraining/mini-2"""
@@ -71,8 +73,9 @@ SIMILARITY_BLOCK = Block(
     (),
     """\
 These are the baselines of all tables with similarity sets (Spearman × 100). The word vectors are
-GloVe with 50 numbers. tf-idf and SIF as published are fitted on the scored sentences. The last SIF
-is fitted on 100,000 Wikipedia sentences.""",
+GloVe with 50 numbers. The first tf-idf and SIF as published are fitted on the scored sentences, the
+others on 100,000 Wikipedia sentences. tf-idf has all words. More than 4,096 are projected to 4,096
+numbers.""",
 )
 TRANSFER_BLOCK = Block(
     HERE / "transfer_baselines.csv",
@@ -84,7 +87,8 @@ TRANSFER_BLOCK = Block(
 These are the baselines of all tables with transfer tasks (accuracy; Pearson × 100 for SICK-R and
 STS-B). Only the classifier is trained. Its settings change the scores, so compare rows of one
 classifier. Random projections are those of Wieting and Kiela (2019): the largest value over the
-words of a sentence. The average has no MR.""",
+words of a sentence. The words of tf-idf are projected to 1,024 numbers. Its frequencies are those
+of all sentences of a task, or of 100,000 Wikipedia sentences. The average has no MR.""",
 )
 BLOCKS = (SIMILARITY_BLOCK, TRANSFER_BLOCK)
 
@@ -100,44 +104,80 @@ def similarity(data: Path, vectors: Path, weights: Sequence[str]) -> list[dict[s
     """Return a row for each baseline: its name and its score on each similarity set and on average."""
     from jax_sentemb.evaluation import suite, transfer
     from jax_sentemb.evaluation.catalog import SEVEN
-    from jax_sentemb.evaluation.model_spec import load_eval_model
+    from jax_sentemb.evaluation.model_spec import tf_idf_baselines
     from jax_sentemb.evaluation.sts import PROTOCOLS
 
     items = suite.load_all([(name, False) for name in SEVEN], data / "senteval").items
     protocols = suite.Protocols(PROTOCOLS["simcse"], transfer.check_protocol("senteval"), resamples=0)
-    baselines = [load_eval_model("tf-idf", set), *models(items, data, vectors, weights)]
-    return [scores(model, items, protocols, SIMILARITY_BLOCK, {}) for model in baselines]
+    tf_idf = tf_idf_baselines(sentences_of(data), CORPUS_NAME)
+    return measured([*tf_idf, *models(items, data, vectors, weights)], items, protocols, SIMILARITY_BLOCK, {})
 
 
 def transfer_tasks(data: Path, vectors: Path, weights: Sequence[str]) -> list[dict[str, str]]:
     """Return a row for each classifier and baseline: its score on each transfer task and on average."""
     from jax_sentemb.evaluation import suite, transfer
-    from jax_sentemb.evaluation.model_spec import RANDOM, load_eval_model
+    from jax_sentemb.evaluation.model_spec import RANDOM, load_eval_model, tf_idf_baselines
     from jax_sentemb.evaluation.sts import PROTOCOLS
 
     items = suite.load_all([(name, True) for name in TRANSFER], data / "senteval").items
     words = {word for item in items for text in item.sentences for word in text.split()}
     specs = [f"{count:,} random projections={vectors}@{RANDOM}+{count}" for count in PROJECTIONS]
-    baselines = [*(load_eval_model(spec, lambda: words) for spec in specs), *models(items, data, vectors, weights)]
+    projections = [load_eval_model(spec, lambda: words) for spec in specs]
+    tf_idf = tf_idf_baselines(sentences_of(data), CORPUS_NAME, TF_IDF_WIDTH)
+    baselines = [*projections, *tf_idf, *models(items, data, vectors, weights)]
     rows = []
     for name in CLASSIFIERS:
         protocols = suite.Protocols(PROTOCOLS["simcse"], transfer.check_protocol(name), resamples=0)
-        rows += [scores(model, items, protocols, TRANSFER_BLOCK, {"classifier": name}) for model in baselines]
+        rows += measured(baselines, items, protocols, TRANSFER_BLOCK, {"classifier": name})
     return rows
 
 
 def models(items: "Sequence[Item]", data: Path, vectors: Path, weights: Sequence[str]) -> "list[EvalModel]":
     """Return the baselines of both groups: averages of word vectors, untrained encoders by each readout."""
-    from jax_sentemb.data.corpus_files import open_corpus
     from jax_sentemb.evaluation.model_spec import load_eval_model, word_vector_baselines
     from jax_sentemb.models.pooling import POOLINGS
 
-    corpus = open_corpus(str(data / CORPUS))
-    sentences = [corpus[row] for row in range(SENTENCES)]
-    averages = word_vector_baselines(vectors, [text for item in items for text in item.sentences], sentences)
+    scored = [text for item in items for text in item.sentences]
     names = [entry.partition("=") for entry in weights]
     encoders = [f"{name} untrained, {readout}={path}@{readout}" for name, _, path in names for readout in POOLINGS]
-    return [*averages, *(load_eval_model(spec, set) for spec in encoders)]
+    return [
+        *word_vector_baselines(vectors, scored, sentences_of(data), CORPUS_NAME),
+        *(load_eval_model(spec, set) for spec in encoders),
+    ]
+
+
+def sentences_of(data: Path) -> list[str]:
+    """Return the sentences on which tf-idf and SIF are fitted."""
+    from jax_sentemb.data.corpus_files import open_corpus
+
+    corpus = open_corpus(str(data / CORPUS))
+    return [corpus[row] for row in range(SENTENCES)]
+
+
+def measured(
+    baselines: "Sequence[EvalModel]", items: "Sequence[Item]", protocols: "Protocols", block: Block, labels: dict[str, str]
+) -> list[dict[str, str]]:
+    """Return the rows of the baselines: those of the results file, and new ones for the others, which it gets at once."""
+    rows = {tuple(row[name] for name in LABELS if name in row): row for row in read(block)}
+    for model in baselines:
+        if (key := (model.name, *labels.values())) not in rows:
+            rows[key] = scores(model, items, protocols, block, labels)
+            write(block, [*read(block), rows[key]])
+    return [rows[model.name, *labels.values()] for model in baselines]
+
+
+def read(block: Block) -> list[dict[str, str]]:
+    """Return the rows of the results file of a block."""
+    with block.results.open(encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def write(block: Block, rows: Sequence[dict[str, str]]) -> None:
+    """Write the results file of a block."""
+    with block.results.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
 
 
 def scores(
@@ -147,7 +187,7 @@ def scores(
     from jax_sentemb.evaluation import suite
 
     numbers = {}
-    for item, outcome in suite.score(model, items, protocols, lambda count: None):
+    for item, outcome in suite.score(model, items, protocols):
         if not isinstance(outcome, suite.Outcome):
             raise outcome
         numbers[item.name] = next(iter(outcome.headline.values()))
@@ -159,8 +199,7 @@ def scores(
 
 def text_of(block: Block, page: Path) -> str:
     """Return the baselines for a page; a page of docs/ has their averages only."""
-    with block.results.open(encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
+    rows = read(block)
     headings = HEADINGS | {"average": block.average}
     is_short = page.is_relative_to(ROOT / "docs")
     labels = [name for name in LABELS if name in rows[0]]
@@ -217,11 +256,7 @@ def main() -> None:
     if bool(options.data) != bool(options.vectors):
         parser.error("--data and --vectors are given together")
     for block, measure in MEASURES if options.data else ():
-        rows = measure(options.data, options.vectors, options.weights)
-        with block.results.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(rows)
+        write(block, measure(options.data, options.vectors, options.weights))
     for page in pages():
         page.write_text(with_baselines(page), encoding="utf-8")
 

@@ -68,7 +68,14 @@ def test_a_comparison_has_baselines_both_budgets_and_intervals_and_continues(fol
     tables = [[[cell.strip() for cell in line.split("|")[1:-1]] for line in block.splitlines()] for block in page.split("\n\n")]
     budgets, scores, differences = ({row[0]: row[1:] for row in table[2:]} for table in tables[1:6:2])
     trained = ["simcse, published", "other, published", "simcse, common", "other, common"]
-    words = ["tf-idf", "word vectors, mean", "word vectors without stop words", "SIF as published", "SIF fitted on the corpus"]
+    words = [
+        "tf-idf of the scored sentences",
+        "tf-idf of the corpus",
+        "word vectors, mean",
+        "word vectors without stop words",
+        "SIF as published",
+        "SIF fitted on the corpus",
+    ]
     assert list(scores) == ["untrained, cls", "untrained, mean", "untrained, first_last", *words, *trained]
     assert list(budgets) == list(differences) == trained
     assert budgets["simcse, published"][:4] == ["2", "cls", "32", "64"]

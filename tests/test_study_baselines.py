@@ -11,7 +11,8 @@ from tests.pages import ROOT
 
 BASELINES = runpy.run_path(str(ROOT / "experiments" / "baselines.py"))
 BLOCKS = {block.marker: block for block in BASELINES["BLOCKS"]}
-AVERAGES = ["word vectors, mean", "word vectors without stop words", "SIF as published", "SIF fitted on the corpus"]
+TF_IDF = ["tf-idf of the scored sentences", "tf-idf of Wikipedia"]
+AVERAGES = ["word vectors, mean", "word vectors without stop words", "SIF as published", "SIF fitted on Wikipedia"]
 READOUTS = [f"{model} untrained, {readout}" for model in ("bert-mini", "mini-2") for readout in ("cls", "mean", "first_last")]
 PROJECTIONS = ["512 random projections", "4,096 random projections"]
 
@@ -24,8 +25,12 @@ def test_a_page_with_scores_has_the_baselines(page):
 @pytest.mark.parametrize(
     ("marker", "names", "classifiers"),
     [
-        ("baselines", ["tf-idf", *AVERAGES, *READOUTS], [None]),
-        ("transfer baselines", [*PROJECTIONS, *AVERAGES, *READOUTS], ["senteval", "senteval_prototyping"]),
+        ("baselines", [*TF_IDF, *AVERAGES, *READOUTS], [None]),
+        (
+            "transfer baselines",
+            [*PROJECTIONS, *(f"{name}, 1,024 projections" for name in TF_IDF), *AVERAGES, *READOUTS],
+            ["senteval", "senteval_prototyping"],
+        ),
     ],
 )
 def test_a_block_has_every_baseline_with_its_average(marker, names, classifiers):

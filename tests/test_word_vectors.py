@@ -9,13 +9,14 @@ import zipfile
 import numpy as np
 import pytest
 
+from jax_sentemb.cosines import unit_length
 from jax_sentemb.data import unpacking
 from jax_sentemb.data.word_vectors import WordVectorTable, is_word_vectors, read_word_vectors
 from jax_sentemb.errors import ModelFileError, NumericsError
 from jax_sentemb.evaluation.catalog import load_sts_task
 from jax_sentemb.evaluation.postprocess import first_component, remove_first_component, whiten
 from jax_sentemb.evaluation.sts import correlate_tasks, task_cosines
-from jax_sentemb.evaluation.word_baselines import FixedSIF, RandomProjection, TfIdf, WordAverageBaseline
+from jax_sentemb.evaluation.word_baselines import DocumentCounts, FixedSIF, RandomProjection, TfIdf, WordAverageBaseline
 
 GLOVE = "the 1 2 3\n. . . 0 0 1\nthe 9 9 9\ncaf\u00e9 -1 0.5 2e-1\n"
 EXPECTED = [[1, 2, 3], [0, 0, 1], [-1, 0.5, 0.2]]
@@ -136,10 +137,27 @@ def test_random_projections_are_the_largest_over_the_words():
 
 
 def test_tf_idf():
-    fitted = TfIdf(width=2).fit(["a cat, a dog", "a bird", "the dog"])
-    # In most sentences: "a" and "dog" in 2 of 3; the others fall off the width.
-    idf = np.log(4 / 3)
-    np.testing.assert_allclose(fitted.encode(["A dog and a cat", "bird"]), [[2 * idf, idf], [0, 0]], rtol=1e-6)
+    sentences = ["a cat, a 7", "a bird", "Ä 7"]
+    common, rare = np.log(4 / 3), np.log(4 / 2)  # "7" and "a" are in two of three sentences; columns in the order of words
+    rows = [[common, 2 * common, 0, 0, 0], [0, common, rare, 0, 0], [common, 0, 0, 0, rare], [0, 0, 0, 0, 0]]
+    encoded = TfIdf().fit(sentences).encode(["a 7: A", "a bird", "Ä-7", "unknown"])
+    np.testing.assert_allclose(encoded, unit_length(np.array(rows)), rtol=1e-6)
+
+
+def test_tf_idf_of_other_text_weighs_a_word_that_it_lacks_most():
+    fitted = TfIdf(counts=DocumentCounts.of(["a a", "a b", "c", "d"])).fit(["a b new"])
+    weights = {"a": np.log(5 / 3), "b": np.log(5 / 2), "new": np.log(5)}
+    assert fitted.weights == pytest.approx(weights)
+
+
+def test_projections_of_many_words_keep_the_cosines_of_tf_idf():
+    sentences = [" ".join(f"w{number}" for number in range(start, start + 12)) for start in range(0, 60, 3)]
+    exact = TfIdf().fit(sentences).encode(sentences)
+    projected = TfIdf(width=50).fit(sentences).encode(sentences)
+    assert (exact.shape, projected.shape) == ((20, 69), (20, 50))
+    np.testing.assert_allclose(np.linalg.norm(projected, axis=1), 1, rtol=1e-6)
+    errors = projected @ projected.T - exact @ exact.T
+    assert 0 < np.sqrt(np.square(errors).mean()) < (2 / 50) ** 0.5  # the variance of a product is at most 2 / width
 
 
 def test_first_component_and_whitening():

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from jax_sentemb.reporting.comparison_table import Entry
     from jax_sentemb.training.comparison import Comparison
 
-SIF_SENTENCES = 100_000  # of the corpus, on which SIF is fitted
+FITTED_SENTENCES = 100_000  # of the corpus, on which tf-idf and SIF are fitted
 EPILOG = f"""\
 Every recipe is trained twice for each seed: as published, and at the common budget of --steps, --batch-size, --max-seq-length
-and --readout. The table also has the untrained encoder by each readout and, with --vectors, averages of word vectors.
+and --readout. The table also has the untrained encoder by each readout, tf-idf and, with --vectors, averages of word vectors.
 The same command continues a comparison that was stopped. --config.SECTION.FIELD=VALUE changes a setting of all runs.
 
 examples:
@@ -157,22 +157,22 @@ def _word_entries(options: argparse.Namespace) -> list["Entry"]:
     from jax_sentemb.data.corpus_files import open_corpus
     from jax_sentemb.evaluation import suite, transfer
     from jax_sentemb.evaluation.catalog import SEVEN
-    from jax_sentemb.evaluation.model_spec import TF_IDF, load_eval_model, word_vector_baselines
+    from jax_sentemb.evaluation.model_spec import tf_idf_baselines, word_vector_baselines
     from jax_sentemb.evaluation.sts import PROTOCOLS
     from jax_sentemb.evaluation.sts_data import senteval_root
     from jax_sentemb.reporting.comparison_table import WORDS, Entry
 
     loaded = suite.load_all([(name, False) for name in SEVEN], senteval_root(options.data))
     protocols = suite.Protocols(PROTOCOLS["simcse"], transfer.check_protocol("senteval"), resamples=0)
-    models = [load_eval_model(TF_IDF, set)]
+    corpus = open_corpus(options.corpus, options.column)
+    sentences = [corpus[row] for row in range(min(len(corpus), FITTED_SENTENCES))]
+    models = tf_idf_baselines(sentences)
     if options.vectors:
-        corpus = open_corpus(options.corpus, options.column)
-        sentences = [corpus[row] for row in range(min(len(corpus), SIF_SENTENCES))]
         models += word_vector_baselines(options.vectors, [text for item in loaded.items for text in item.sentences], sentences)
     entries = []
     for model in models:
         scores = {}
-        for item, outcome in suite.score(model, loaded.items, protocols, lambda count: None):
+        for item, outcome in suite.score(model, loaded.items, protocols):
             if isinstance(outcome, suite.Outcome):
                 scores[item.name] = outcome.headline[item.name]
         entries.append(Entry(model.name, WORDS, {}, {0: scores}))

@@ -21,7 +21,14 @@ from jax_sentemb.data.word_vectors import is_word_vectors, read_word_vectors
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.evaluation.postprocess import remove_first_component, whiten
 from jax_sentemb.evaluation.widths import trained_widths
-from jax_sentemb.evaluation.word_baselines import PROJECTIONS, FixedSIF, RandomProjection, TfIdf, WordAverageBaseline
+from jax_sentemb.evaluation.word_baselines import (
+    PROJECTIONS,
+    DocumentCounts,
+    FixedSIF,
+    RandomProjection,
+    TfIdf,
+    WordAverageBaseline,
+)
 from jax_sentemb.files import sha256, split_name, user_path
 from jax_sentemb.inference.encoder import SentenceEncoder
 from jax_sentemb.inference.load import READOUTS, load, split_options
@@ -172,13 +179,25 @@ def load_eval_model(
     return EvalModel(label, fit, per_task, postprocessing, metadata, views, width, widths)
 
 
-def word_vector_baselines(path: Path, scored: Sequence[str], corpus: Sequence[str]) -> list[EvalModel]:
+def tf_idf_baselines(corpus: Sequence[str], corpus_name: str = "the corpus", width: int = PROJECTIONS) -> list[EvalModel]:
+    """Return tf-idf with the document frequencies of the scored sentences, and with those of other text; `width` as in TfIdf."""
+    suffix = "" if width == PROJECTIONS else f", {width:,} projections"
+    return [
+        EvalModel(f"tf-idf of the scored sentences{suffix}", _fitted(TfIdf(width)), True, (), {}),
+        EvalModel(f"tf-idf of {corpus_name}{suffix}", _fitted(TfIdf(width, DocumentCounts.of(corpus))), True, (), {}),
+    ]
+
+
+def word_vector_baselines(
+    path: Path, scored: Sequence[str], corpus: Sequence[str], corpus_name: str = "the corpus"
+) -> list[EvalModel]:
     """Return the averages of word vectors that a table of methods needs.
 
     Args:
         path: A file of word vectors.
         scored: The sentences of all tasks, on which SIF as published is fitted, task by task.
         corpus: Other text, on which SIF is fitted once more.
+        corpus_name: The name of this text in tables.
     """
     words = {word for sentence in (*scored, *corpus) for word in sentence.split()}
     vectors = read_word_vectors(path, words | {word.lower() for word in words})
@@ -188,7 +207,7 @@ def word_vector_baselines(path: Path, scored: Sequence[str], corpus: Sequence[st
         EvalModel("word vectors, mean", _constant(mean.encode), False, (), {}),
         EvalModel("word vectors without stop words", _constant(content.encode), False, (), {}),
         EvalModel("SIF as published", _fitted(WordAverageBaseline(vectors, SIF)), True, ("remove-first",), {}),
-        EvalModel("SIF fitted on the corpus", _constant(fixed.encode), False, (), {}),
+        EvalModel(f"SIF fitted on {corpus_name}", _constant(fixed.encode), False, (), {}),
     ]
 
 

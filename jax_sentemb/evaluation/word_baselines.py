@@ -10,6 +10,7 @@ import numpy as np
 import scipy
 from jaxtyping import Float
 
+from jax_sentemb.cosines import unit_length
 from jax_sentemb.data.word_vectors import WordVectorTable
 from jax_sentemb.evaluation.postprocess import first_component
 
@@ -107,36 +108,56 @@ class FixedSIF(NamedTuple):
         return (vectors - np.outer(vectors @ self.component, self.component)).astype(np.float32)
 
 
-class TfIdf(NamedTuple):
-    """Word counts times inverse document frequency, log((1 + N) / (1 + n)), over the fitted sentences.
+class DocumentCounts(NamedTuple):
+    """How many of `total` sentences have each word."""
 
-    The columns are the `width` words that occur in most of the fitted sentences, or all words if there are fewer. Memory is N x
-    width.
+    sentences: Counter[str]
+    total: int
+
+    @classmethod
+    def of(cls, sentences: Sequence[str]) -> "DocumentCounts":
+        """Count the sentences with each word."""
+        return cls(Counter(word for sentence in sentences for word in set(_words(sentence))), len(sentences))
+
+    def rarity(self, word: str) -> float:
+        """Return the inverse document frequency log((1 + N) / (1 + n)), which is largest for a word that no sentence has."""
+        return math.log((1 + self.total) / (1 + self.sentences[word]))
+
+
+class TfIdf(NamedTuple):
+    """Word counts times inverse document frequency, scaled to length 1.
+
+    The columns are the words of the fitted sentences. If these are more than `width`, the columns are `width` random projections
+    of them by signs (Johnson and Lindenstrauss 1984), which change a cosine by about 1 / sqrt(width). Without `counts` the
+    document frequencies are those of the fitted sentences.
     """
 
-    width: int = 4096
-    frequencies: dict[str, float] | None = None  # idf by word, in the order of columns
+    width: int = PROJECTIONS
+    counts: DocumentCounts | None = None
+    weights: dict[str, float] | None = None  # by word, in the order of columns
 
     def fit(self, sentences: Sequence[str]) -> "TfIdf":
-        """Return the baseline with the words and document frequencies of these sentences."""
-        documents = Counter(word for sentence in sentences for word in set(_words(sentence)))
-        common = sorted(documents.items(), key=lambda entry: (-entry[1], entry[0]))[: self.width]
-        return self._replace(frequencies={word: math.log((1 + len(sentences)) / (1 + count)) for word, count in common})
+        """Return the baseline with the words of these sentences."""
+        own = DocumentCounts.of(sentences)
+        counts = self.counts or own
+        return self._replace(weights={word: counts.rarity(word) for word in sorted(own.sentences)})
 
     def encode(self, sentences: Sequence[str]) -> Float[np.ndarray, "sentences columns"]:
-        """Return the embeddings of the sentences, float32."""
-        frequencies = self.frequencies or {}
-        index = {word: column for column, word in enumerate(frequencies)}
-        table = np.zeros((len(sentences), len(index)), np.float32)
-        for number, sentence in enumerate(sentences):
-            for word in _words(sentence):
-                if word in index:
-                    table[number, index[word]] += frequencies[word]
-        return table
+        """Return the embeddings of the sentences, float32; a sentence without a fitted word is zero."""
+        weights = self.weights or {}
+        index = {word: column for column, word in enumerate(weights)}
+        words = [(row, word) for row, sentence in enumerate(sentences) for word in _words(sentence) if word in index]
+        rows, columns = [row for row, _ in words], [index[word] for _, word in words]
+        values = np.array([weights[word] for _, word in words], np.float32)
+        table = scipy.sparse.csr_matrix((values, (rows, columns)), shape=(len(sentences), len(index)))
+        if len(index) <= self.width:
+            return unit_length(table.toarray())
+        signs = 2 * np.random.default_rng(0).integers(0, 2, (len(index), self.width), np.int8) - 1
+        return unit_length(np.asarray(table @ signs.astype(np.float32)))
 
 
 def _words(sentence: str) -> list[str]:
-    return re.findall(r"[a-z]+", sentence.lower())
+    return re.findall(r"\w+", sentence.lower())
 
 
 def _cosine(first: Sequence[str], second: Sequence[str], weight: Callable[[str], float]) -> np.ndarray:
@@ -158,5 +179,4 @@ def bag_of_words_similarity(first: Sequence[str], second: Sequence[str]) -> Floa
 
 def tf_idf_similarity(first: Sequence[str], second: Sequence[str], corpus: Sequence[str]) -> Float[np.ndarray, " pairs"]:
     """Return the cosine of word counts times inverse document frequencies in `corpus`, float64."""
-    documents = Counter(word for sentence in corpus for word in set(_words(sentence)))
-    return _cosine(first, second, lambda word: math.log((1 + len(corpus)) / (1 + documents[word])))
+    return _cosine(first, second, DocumentCounts.of(corpus).rarity)
