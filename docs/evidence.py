@@ -53,17 +53,28 @@ or 10 here. STS-B dev selected the step of most runs, and 69 % of its pairs are 
 An undecided claim shows its number of seeds. With fewer than {SEEDS} seeds it shows the hours of
 one core that {SEEDS} would take.
 
-The intervals are those of Student's t for the mean of differences, paired by seed (or topic, fold,
-task). They cover the variation over seeds, not over other test sentences. The table of claims
-counts plain 95 % intervals. The verdicts, and the intervals of the single settings below, have
-Holm's correction over all settings with several seeds. A claim takes the verdict of its decided
-settings. It is undecided if some of them are above 0 and others are not. A setting that differs
-from the paper in its readout is listed and counted, but does not decide. Where a run has two
-checkpoints, the one that the development set selects counts, and the last step is shown next to
-it. Of a learning curve, the last point counts.
+**Which uncertainty the intervals cover.** They cover other seeds of the training, or other topics,
+folds and tasks where a table has these as units. They do not cover other test sentences, since all
+seeds are scored on the same pairs. A verdict therefore holds for these sets. On other sets it may
+differ. Rows marked "exact" compare two models without training, so they have no seeds. Their 95 %
+intervals cover other test sentences. They are bootstrap intervals over the pairs of each set
+([items.csv](../experiments/items.csv)). `jax-sentemb evaluate` gives such intervals for your models
+([scores](evaluation.md#reading-the-scores)).
+
+The intervals over seeds are those of Student's t for the mean of differences, paired by seed (or
+topic, fold, task). The table of claims counts plain 95 % intervals. The verdicts, and the intervals
+of the single settings below, have Holm's correction over all settings with several seeds. A claim
+takes the verdict of its decided settings. It is undecided if some of them are above 0 and others
+are not. A setting that differs from the paper in its readout is listed and counted, but does not
+decide. Where a run has two checkpoints, the one that the development set selects counts, and the
+last step is shown next to it. Of a learning curve, the last point counts.
 
 `python docs/evidence.py` writes this page from [evidence.toml](evidence.toml) and the CSV files of
-the studies. The READMEs of the studies have the commands.
+the studies. The READMEs of the studies have the commands. This one writes items.csv:
+
+```sh
+python experiments/items.py --data DIR --weights bert-mini=bert-mini mini-2=experiments/pretraining/mini-2
+```
 """
 HEADER = (
     "| | claim | published | settings: above 0, below 0, undecided | below the published difference | differences here | verdict |",
@@ -83,7 +94,7 @@ class Setting(NamedTuple):
     unit: str
     published: float  # difference
     decides: bool  # False: something differs from the paper
-    exact: bool = False  # neither of the two is trained
+    over_items: tuple[float, float] | None = None  # neither of the two is trained: the interval over test items
 
 
 class Claim(NamedTuple):
@@ -181,8 +192,18 @@ def _settings(claim: dict[str, Any], table: dict[str, Any], pair: Sequence[str])
                 unit=_unit(table),
                 published=published(claim, sentences),
                 decides="differs" not in table,
-                exact={first, second} <= set(table.get("everywhere", ())),
+                over_items=_over_items(table, first, second),
             )
+
+
+def _over_items(table: dict[str, Any], first: str, second: str) -> tuple[float, float] | None:
+    """Return the interval of the difference of two untrained models over test items; None if one of them is trained."""
+    if not {first, second} <= set(table.get("everywhere", ())):
+        return None
+    with (ROOT / "experiments" / "items.csv").open(newline="", encoding="utf-8") as file:
+        rows = {(row["encoder"], row["first"], row["second"]): row for row in csv.DictReader(file)}
+    row = rows[table["encoder"], first, second]
+    return float(row["low"]), float(row["high"])
 
 
 def _unit(table: dict[str, Any]) -> str:
@@ -245,8 +266,8 @@ def interval(differences: Sequence[float], level: float = LEVEL) -> tuple[float,
 
 
 def interval_of(setting: Setting, level: float) -> tuple[float, float]:
-    """Return the interval of a setting; that of two models without training is a point."""
-    return (setting.differences[0],) * 2 if setting.exact else interval(setting.differences, level)
+    """Return the interval of a setting: over test items if neither model is trained, otherwise over seeds."""
+    return setting.over_items or interval(setting.differences, level)
 
 
 def verdict_of(setting: Setting, level: float) -> str:
@@ -321,9 +342,11 @@ def _detail(setting: Setting, level: float) -> str:
     study = f"[{setting.study}](../experiments/{setting.study}/README.md), {setting.about}"
     last = _difference(setting.last, level) if setting.last else ""
     count = len(setting.differences)
-    shown = f"{_difference(setting.differences, level)}, " + (
-        f"{count} {setting.unit}s" if count > 1 else "exact" if setting.exact else "one run"
-    )
+    if setting.over_items:
+        low, high = setting.over_items
+        shown = f"{setting.differences[0]:+.2f} [{low:+.2f}, {high:+.2f}] over pairs, exact"
+    else:
+        shown = f"{_difference(setting.differences, level)}, {f'{count} {setting.unit}s' if count > 1 else 'one run'}"
     return (
         f"| {study} | {setting.without:.1f} → {setting.with_:.1f} | {shown} | {last} | {setting.published:+.1f} | "
         f"{verdict_of(setting, level)}{'' if setting.decides else ', other readout'} |"

@@ -4,8 +4,11 @@ import runpy
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from scipy import stats
+
+from jax_sentemb.evaluation.measures import Scored
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "docs"))
@@ -104,6 +107,32 @@ def test_holms_levels_step_down_until_the_first_test_that_is_not_rejected():
     assert evidence.holm_levels([0.02, 0.001]) == pytest.approx([0.05, 0.025])
 
 
+def test_two_untrained_models_are_compared_over_test_items(loaded):
+    lines = (ROOT / "experiments" / "items.csv").read_text(encoding="utf-8").splitlines()
+    rows = {row["encoder"]: row for row in evidence.csv.DictReader(lines)}
+    exact = [setting for claim in loaded[0] for setting in claim.settings if setting.over_items]
+    assert len(exact) == len(rows) == 2
+    for setting in exact:
+        row = rows[setting.about.partition(",")[0]]
+        assert setting.differences == [pytest.approx(float(row["difference"]), abs=0.01)]
+        assert evidence.interval_of(setting, 0.05) == (float(row["low"]), float(row["high"]))
+    assert evidence.verdict_of(exact[0]._replace(over_items=(-0.1, 2.0)), 0.05) == evidence.UNDECIDED
+
+
+def test_draws_over_items_are_the_same_for_both_models():
+    items = runpy.run_path(str(ROOT / "experiments" / "items.py"))
+    random = np.random.default_rng(0)
+    gold = random.normal(size=60)
+    cosines = gold + random.normal(size=60)
+    (value, draws), (again, same) = (
+        items["mean_of_sets"]([Scored(60, {"spearman": items["spearman_of"](cosines, gold)})] * 2) for _ in range(2)
+    )
+    assert value["mean"] == pytest.approx(100 * stats.spearmanr(cosines, gold).statistic)
+    assert (draws["mean"] == same["mean"]).all()
+    assert value == again
+    assert draws["mean"].std() > 1
+
+
 def test_a_single_run_is_no_test(loaded):
     one, many = setting([1.0]), setting([1.0, 1.1, 1.3])
     assert evidence.levels_of([evidence.Claim({}, [one, many, many])])[0][1:] == pytest.approx([0.025, 0.05])
@@ -157,9 +186,12 @@ def test_a_method_without_training_is_in_every_group(tmp_path, monkeypatch):
     assert last.differences == [3, 3]
 
 
-def test_two_models_without_training_differ_exactly(tmp_path, monkeypatch):
-    (only,) = compare(tmp_path, monkeypatch, "method,seed,score\na,0,10\nb,0,10.5\nd,0,1\n", everywhere=["a", "b"])
-    assert evidence.interval_of(only, 0.05) == (0.5, 0.5)
+def test_two_models_without_training_have_an_interval_over_items(tmp_path, monkeypatch):
+    (tmp_path / "experiments").mkdir()
+    (tmp_path / "experiments" / "items.csv").write_text("encoder,first,second,low,high\ne,b,a,1,2\ne,a,b,0.25,0.75\nf,a,b,3,4\n")
+    rows = "method,seed,score\na,0,10\nb,0,10.5\nd,0,1\n"
+    (only,) = compare(tmp_path, monkeypatch, rows, everywhere=["a", "b"], encoder="e")
+    assert evidence.interval_of(only, 0.05) == (0.25, 0.75)
     assert evidence.verdict_of(only, 0.05) == evidence.SMALLER
 
 
