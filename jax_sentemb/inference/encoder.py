@@ -248,12 +248,11 @@ class SentenceEncoder(ChangeableSettings):
         with contextlib.ExitStack() as stack:
             if show and progress is None:
                 progress = stack.enter_context(Progress("encode", len(set(texts)), "sentences")).update
-            progress = progress or no_progress
             if chunks is None:
-                vectors, spans = self._vectors(prompted, batch_size, progress, max_seq_length), ()
+                vectors, spans = self._vectors(prompted, batch_size, progress or no_progress, max_seq_length), ()
             else:
                 chunker = Chunker(self._embedder.tokenizer, max_seq_length, before)
-                vectors, spans = self._chunk_vectors(texts, chunks, chunker, batch_size, progress)
+                vectors, spans = self._chunk_vectors(texts, chunks, chunker, batch_size, progress or no_progress)
         if truncate_dim is not None:
             vectors = vectors[:, :truncate_dim]
         if normalize_embeddings:
