@@ -78,10 +78,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name in ("texts", "mini", "output"):
         parser.add_argument(f"--{name}", type=Path, required=True)
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, *SEEDS], help="of AMI; 0: mini-2 without training")
     options = parse(parser, senteval="senteval", packages="domains/debian_packages.tsv", cranfield="domains/cranfield")
     options.output.mkdir(parents=True, exist_ok=True)
     file, scored = options.output / "tables.csv", Tests(options)
-    for name, seed in ((UNTRAINED, 0), *((AMI, seed) for seed in SEEDS)):
+    for seed in options.seeds:
+        name = AMI if seed else UNTRAINED
         for text, words in (("", ""), *((text, words) for text in ("mix", "wiki") for words in WORDS)):
             key = (name, str(seed), text, str(words))
             if any(tuple(row[field] for field in FIELDS[:4]) == key for row in rows_of(file)):
