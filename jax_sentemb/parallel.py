@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, TypeVar
 import jax
 import numpy as np
 from jax._src import compilation_cache, distributed
-from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec, Sharding
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec, Sharding, SingleDeviceSharding
 from jaxtyping import PyTree
 
 from jax_sentemb.errors import LOST_PROCESS, ConfigError, ResourceError, Setting
@@ -120,6 +120,23 @@ def put_whole(values: Tree, sharding: Sharding | None) -> Tree:
     return jax.tree.map(
         lambda leaf: jax.make_array_from_callback(leaf.shape, sharding, lambda index, leaf=leaf: np.asarray(leaf)[index]), values
     )
+
+
+def commit(tree: Tree) -> Tree:
+    """Bind the arrays to the device that they are on, or to the default device if they are on the host.
+
+    JAX compiles a program once for bound arrays and again for others, even on the same device. Arrays on several devices stay as
+    they are. This costs little for arrays that are bound already.
+    """
+    if all(isinstance(leaf, jax.Array) and leaf.committed and _is_on_one_device(leaf) for leaf in jax.tree.leaves(tree)):
+        return tree
+    tree = jax.device_put(tree)
+    devices = {device for leaf in jax.tree.leaves(tree) for device in leaf.devices()}
+    return jax.device_put(tree, SingleDeviceSharding(*devices)) if len(devices) == 1 else tree
+
+
+def _is_on_one_device(leaf: jax.Array) -> bool:
+    return isinstance(leaf.sharding, SingleDeviceSharding)
 
 
 def replicate(tree: Tree) -> Tree:

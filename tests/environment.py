@@ -116,7 +116,7 @@ def shared_steps() -> Iterator[None]:
         return find
 
     with pytest.MonkeyPatch.context() as patch:
-        for module, name in ((trainer, "make_optimizer"), (trainer, "make_step"), (measures, "make_embed")):
+        for module, name in ((trainer, "make_optimizer"), (trainer, "make_step")):
             patch.setattr(module, name, shared(getattr(module, name)))
         patch.setattr(step, "make_creator", shared(step.make_creator))
         patch.setattr(validation, "make_measure", shared(validation.make_measure))

@@ -61,14 +61,15 @@ def build_embedder(
     config = transformer_config(description["encoder"])
     is_cross_encoder = description.get("scores_pairs", False)
     if is_cross_encoder:
-        embed = _pair_scores(config, dtype)
+        embed, parts = _pair_scores(config, dtype), ("encoder", "pooler", "classifier")
     else:
         convolution = convolution_of(description)
         windows = convolution and dataclasses.astuple(convolution)  # a hashable form, for the cache
-        normalize = bool(description.get("normalize"))
-        embed = _sentence_vectors(config, dtype, description["pooling"], windows, normalize, tuple(description.get("dense", ())))
+        normalize, dense = bool(description.get("normalize")), tuple(description.get("dense", ()))
+        embed = _sentence_vectors(config, dtype, description["pooling"], windows, normalize, dense)
+        parts = ("encoder", *(["cnn"] if windows else []), *([DENSE] if dense else []))
     reader = JoinedPairs(tokenizer) if is_cross_encoder and isinstance(tokenizer, Tokenizer) else tokenizer
-    return Embedder(embed, reader, description["max_seq_length"], batch_size)
+    return Embedder(embed, reader, description["max_seq_length"], batch_size, parts=parts)
 
 
 # Cached, so that all models of a shape have one function: JAX compiles it once for a model in memory and its exports.

@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 from jax_sentemb.data.batches import bucket, common_widths
 from jax_sentemb.data.containers import problem_with
 from jax_sentemb.data.tokens import pad
-from jax_sentemb.parallel import compiler_options, put_whole, replicate
+from jax_sentemb.parallel import commit, compiler_options, put_whole, replicate
 from jax_sentemb.types import Array, EncodedSentences, OnCount, Params, Rows, no_progress
 
 # Widths in tokens, fine for common lengths and coarse above. Each width that is used costs one compilation.
@@ -63,8 +63,10 @@ class Embedder:
         batch_size: int = 64,
         buckets: Sequence[int] | None = None,
         sharding: Sharding | None = None,
+        parts: Sequence[str] = (),
     ) -> None:
-        self.embed = embed
+        """`parts` names the parameters that `embed` reads; () means all."""
+        self.embed, self.parts = embed, parts
         self.tokenizer = tokenizer
         self.max_seq_length = max_seq_length
         self.buckets = BUCKETS if buckets is None else buckets
@@ -104,8 +106,7 @@ class Embedder:
         """
         if problem := problem_with(sentences):
             raise TypeError(problem)
-        # Once for all batches; costs nothing if the parameters are already there.
-        params = put_whole(replicate(params), self._replicated)
+        params = self.put(params)  # once for all batches
         numbers = {sentence: index for index, sentence in enumerate(dict.fromkeys(sentences))}
         vectors = np.zeros((0, 0), np.float32)  # allocated when the width of the first batch is known
         full = self._full(batch_size or self.batch_size)
@@ -139,9 +140,14 @@ class Embedder:
             return EncodedSentences(np.zeros((0, self.width(params)), np.float32), 0)
         return EncodedSentences(vectors[[numbers[sentence] for sentence in sentences]], truncated)
 
-    def sharded(self, sharding: Sharding | None) -> "Embedder":
-        """Return the same Embedder with its rows split over these devices."""
-        return Embedder(self.embed, self.tokenizer, self.max_seq_length, sharding=sharding)
+    def put(self, params: Params) -> Params:
+        """Return the used parameters on the devices. This costs little if they are already there."""
+        used = {name: params[name] for name in self.parts or params}
+        return commit(used) if self._replicated is None else put_whole(replicate(used), self._replicated)
+
+    def sharded(self, sharding: Sharding | None, batch_size: int = 64, buckets: Sequence[int] | None = None) -> "Embedder":
+        """Return an Embedder with the same function, with its rows split over these devices."""
+        return Embedder(self.embed, self.tokenizer, self.max_seq_length, batch_size, buckets, sharding, self.parts)
 
     def width(self, params: Params) -> int:
         """Return E, the width of an embedding, without running the model."""

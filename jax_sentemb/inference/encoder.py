@@ -37,7 +37,7 @@ from jax_sentemb.inference.load import READOUTS, LoadedModel, load, split_option
 from jax_sentemb.inference.similarity import unit_rows
 from jax_sentemb.inference.token_embeddings import TokenEmbeddings, token_embedder
 from jax_sentemb.models.pooling import POOLINGS
-from jax_sentemb.parallel import batch_sharding, check_fork, make_mesh, replicated
+from jax_sentemb.parallel import batch_sharding, check_fork, make_mesh
 from jax_sentemb.retrieval.quantize import check_precision, quantize
 from jax_sentemb.system.terminal import Progress
 from jax_sentemb.types import Array, OnCount, Params, no_progress
@@ -95,8 +95,8 @@ class SentenceEncoder(ChangeableSettings):
         mesh = make_mesh(len(devices), devices)
         sharding = batch_sharding(mesh) if len(devices) > 1 else None
         self._model, self._dtype = model, dtype
-        self._params = jax.device_put(_with_matrices_in(dtype, model.params), replicated(mesh) if sharding else None)
         self._embedder = model.embedder.sharded(sharding)
+        self._params = self._embedder.put(_with_matrices_in(dtype, model.params))
         self._max_seq_length = self._embedder.max_seq_length
         self._latest_call = threading.local()
         super().__init__(model.settings, self._embedder.width(self._params))

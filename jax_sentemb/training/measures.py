@@ -1,13 +1,13 @@
 """Measure a state during training: scores and diagnostics, the validation loss, and the agreement with a teacher."""
 
-from typing import NamedTuple
+import dataclasses
+from typing import Any, NamedTuple
 
 from jax.sharding import Mesh
 
 from jax_sentemb.config import Config
-from jax_sentemb.data.pairs import JoinedPairs
-from jax_sentemb.data.tokenizer import Tokenizer
-from jax_sentemb.inference.embedder import COARSE_BUCKETS, Embedder
+from jax_sentemb.inference.build import build_embedder
+from jax_sentemb.inference.embedder import COARSE_BUCKETS
 from jax_sentemb.methods.base import Method
 from jax_sentemb.models.encoder import TokenEncoder
 from jax_sentemb.parallel import batch_sharding
@@ -15,7 +15,6 @@ from jax_sentemb.training.agreement import Agreement
 from jax_sentemb.training.evaluator import Scorer
 from jax_sentemb.training.logger import Log
 from jax_sentemb.training.setup import RunSetup, corpus_sample
-from jax_sentemb.training.step import make_embed
 from jax_sentemb.training.validation import Validation
 from jax_sentemb.types import TrainState
 
@@ -42,7 +41,7 @@ class Measures(NamedTuple):
 
 
 def make_measures(
-    config: Config, setup: RunSetup, method: Method, encoder: TokenEncoder, dense: tuple[str, ...], mesh: Mesh, log: Log
+    config: Config, setup: RunSetup, method: Method, encoder: TokenEncoder, metadata: dict[str, Any], mesh: Mesh, log: Log
 ) -> Measures:
     """Return the measures of a run.
 
@@ -51,19 +50,14 @@ def make_measures(
         setup: Its data.
         method: The method as it is trained.
         encoder: The encoder as it is trained.
-        dense: The activations of the layers after the pooling.
+        metadata: The metadata of the model, as in model.json.
         mesh: The devices.
         log: The log, which receives the values.
     """
-    tokenizer = setup.tokenizer
-    embedder = Embedder(
-        make_embed(config.method, setup.encoder_config, dense),
-        JoinedPairs(tokenizer) if config.method.is_cross_encoder and isinstance(tokenizer, Tokenizer) else tokenizer,
-        config.eval.max_seq_length,
-        config.eval.batch_size,
-        COARSE_BUCKETS,
-        sharding=batch_sharding(mesh),
-    )
+    # The verification of the export uses the same function, and on one device also its compiled programs.
+    description = {**metadata, "encoder": dataclasses.asdict(setup.encoder_config), "normalize": False}
+    sharding = batch_sharding(mesh) if mesh.size > 1 else None
+    embedder = build_embedder(description, setup.tokenizer).sharded(sharding, config.eval.batch_size, COARSE_BUCKETS)
     sample = corpus_sample(setup, config.eval.diagnostic_sentences, config.train.seed)
     agreement = Agreement(config, setup.held_out, embedder) if setup.held_out else None
     return Measures(

@@ -9,17 +9,15 @@ import jax
 import jax.numpy as jnp
 import optax
 from jax.sharding import Mesh
-from jaxtyping import Float, Key, PyTree
+from jaxtyping import Key, PyTree
 
 from jax_sentemb.losses import Scalar, merge_microbatches, split_microbatches
 from jax_sentemb.methods.anchor import ANCHOR, anchored
 from jax_sentemb.methods.base import Carry, Encoded, Method, Objective, Seeds
-from jax_sentemb.models.architectures import make_encoder
-from jax_sentemb.models.bert import BertConfig
-from jax_sentemb.models.dense import DENSE, apply_dense
+from jax_sentemb.models.dense import DENSE
 from jax_sentemb.models.encoder import TokenEncoder
 from jax_sentemb.models.freezing import split_layers
-from jax_sentemb.models.word_vectors import FROZEN, WordsConfig
+from jax_sentemb.models.word_vectors import FROZEN
 from jax_sentemb.parallel import batch_sharding, compiler_options, fsdp_sharding, replicated
 from jax_sentemb.types import Array, Batch, Params, Rows, TrainState
 
@@ -183,14 +181,6 @@ def make_measure(method: Method, encoder: TokenEncoder, mesh: Mesh) -> Callable[
 
     options = compiler_options(mesh.devices.flat[0].platform)
     return jax.jit(measure, in_shardings=(None, batch_sharding(mesh)), out_shardings=replicated(mesh), compiler_options=options)
-
-
-def make_embed(
-    method: Method, config: BertConfig | WordsConfig, dense: tuple[str, ...] = ()
-) -> Callable[[Params, Rows], Float[Array, "rows width"]]:
-    """Return the embedding of rows in evaluations, after `dense` layers with these activations: without dropout, in float32."""
-    encoder = make_encoder(config)
-    return lambda params, rows: apply_dense(params.get(DENSE, {}), dense, method.embed(encoder, params, rows))
 
 
 def split_frozen(method: Method, encoder: TokenEncoder, params: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

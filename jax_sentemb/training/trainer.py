@@ -94,14 +94,13 @@ class Trainer:
             self.log.info(note)
 
         self.encoder = run_encoder(config, setup.encoder_config, self.mesh)
-        dense = dense_layers(config, self.start)
-        self.method = trained_method(config, setup.encoder_config, dense)
+        self.method = trained_method(config, setup.encoder_config, dense_layers(config, self.start))
         self.optimizer = make_optimizer(config.optimizer, self.steps, epoch, config.method.step_shares)
         self.state = self._untrained()
         self.stop = StopSignal()
-        self.measures = make_measures(config, setup, self.method, self.encoder, dense, self.mesh, self.log)
         self.mark = run_mark(workdir.name, sources)
         self.model_metadata = model_metadata(config, setup, workdir.name, self.start) | self.mark
+        self.measures = make_measures(config, setup, self.method, self.encoder, self.model_metadata, self.mesh, self.log)
         scorer, agreement = self.measures.scorer, self.measures.agreement
         self.results = Results(config, setup, self.model_metadata, scorer, agreement, self.log, workdir)
         self.checkpoints = Checkpoints(workdir, sources, config.train.keep_checkpoints, self.log.warn)
