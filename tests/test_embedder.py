@@ -152,3 +152,30 @@ def test_no_hidden_transfer_between_host_and_device(params):
     embedder = Embedder(Encoder(), Words(), 32, batch_size=4)
     with jax.transfer_guard("disallow"):
         assert embedder(jax.device_put(params), SENTENCES).shape == (len(SENTENCES), 6)
+
+
+@pytest.fixture
+def compiled():
+    """Return the names of the functions that are compiled during the test, in their order."""
+    events: list[str] = []
+
+    def note(name, duration, **about):
+        if name.endswith("backend_compile_duration"):
+            events.append(about.get("fun_name", ""))
+
+    jax.monitoring.register_event_duration_secs_listener(note)
+    yield events
+    jax.monitoring.unregister_event_duration_listener(note)
+
+
+def test_a_run_and_a_loaded_model_share_the_programs_of_one_device(params, compiled):
+    encoder = Encoder()
+    loaded = Embedder(encoder, Words(), 32, 5, (8, 32), parts=tuple(params))
+    one_device = NamedSharding(Mesh(np.array(jax.devices()[:1]), ("data",), axis_types=(AxisType.Auto,)), PartitionSpec())
+    of_run = loaded.sharded(None, 5, (8, 32))
+    trained = jax.device_put({**params, "head": np.ones(3, np.float32)}, one_device)
+    expected = of_run(trained, SENTENCES)
+    assert compiled
+    compiled.clear()
+    np.testing.assert_array_equal(loaded(params, SENTENCES), expected)
+    assert not compiled
