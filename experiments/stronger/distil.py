@@ -46,7 +46,6 @@ from jax_sentemb.inference.postprocess import principal_axes
 from jax_sentemb.recipes import override, read_config
 from jax_sentemb.training.run import run
 
-DISTILLED = Path(__file__).parent / "mini-distilled"
 SETS = ("STS12", "STS14", "STS15", "STSBenchmark-test", "SICKRelatedness-test")
 MEASURES = ("neighbours", "pairs", "cosine")
 FIELDS = ("setting", "seed", "step", *MEASURES, "minutes", *SETS, "mean", "mean without W")
@@ -92,18 +91,11 @@ CURVE_STEPS = 500
 # Widths of an embedding of mini-2, which has 256 numbers. The teacher's width cannot be cut, so the student's vectors are exported.
 WIDTHS = (64, 128)
 PREFIXES = FINAL["mini-2"] | {"train.matryoshka": ",".join(map(str, WIDTHS)), "method.output": "student"}
-# The student of this folder without its W, trained a little longer to order a batch as the teacher does.
-CONTINUED = RANK | {
-    "encoder.weights": "DISTILLED", "method.cosine": 0.0, "method.output": "student", "optimizer.learning_rate": 1e-4,
-    "data.subset": 50_000, "train.max_steps": 600, "eval.eval_steps": 200,
-}  # fmt: skip
 MATRYOSHKA: dict[str, dict[str, Any]] = {
     "mini-2; prefixes": PREFIXES,
     "mini-2; prefixes; rank": PREFIXES | RANK,
     "mini-2; PCA": FINAL["mini-2"],
     "mini-2; rank; PCA": FINAL["mini-2"] | RANK,
-    "mini-distilled, continued; prefixes": CONTINUED | {"train.matryoshka": ",".join(map(str, WIDTHS))},
-    "mini-distilled, continued; PCA": CONTINUED,
 }
 PCA_SENTENCES = 50_000  # of the training text
 
@@ -114,11 +106,10 @@ Run = tuple[str, int, Callable[[], Row | list[Row]]]  # setting, seed, and the f
 
 
 def config_of(options: argparse.Namespace, settings: dict[str, Any], seed: int) -> Config:
-    """Return the recipe with the settings of a run; MINI, TEACHER, DISTILLED and names of texts stand for paths."""
+    """Return the recipe with the settings of a run; MINI, TEACHER and names of texts stand for paths."""
     paths = {
         "MINI": options.mini,
         "TEACHER": options.teacher,
-        "DISTILLED": options.output / "mini-distilled",
         **{f"{name}.txt": options.texts / f"{name}.txt" for name in ("wiki", "mix")},
     }
     common = {
@@ -151,16 +142,11 @@ class Scores:
 def without_map(export: Path) -> Callable[[Any], np.ndarray]:
     """Return the embedding of an exported student without W, the layer after its pooling."""
     with tempfile.TemporaryDirectory() as folder:
-        copy_without_map(export, Path(folder))
+        shutil.copytree(export, folder, dirs_exist_ok=True)
+        (Path(folder) / "jax_sentemb.json").unlink()
+        modules = [module for module in read_json(Path(folder) / "modules.json", list) if not module["type"].endswith("Dense")]
+        write_json(Path(folder) / "modules.json", modules)
         return load(folder)
-
-
-def copy_without_map(export: Path, folder: Path) -> None:
-    """Copy an exported student without W, the layer after its pooling."""
-    shutil.copytree(export, folder, dirs_exist_ok=True)
-    (folder / "jax_sentemb.json").unlink(missing_ok=True)
-    modules = [module for module in read_json(folder / "modules.json", list) if not module["type"].endswith("Dense")]
-    write_json(folder / "modules.json", modules)
 
 
 def folder_of(options: argparse.Namespace, setting: str, seed: int, stage: str = "") -> Path:
@@ -228,23 +214,20 @@ def curve(options: argparse.Namespace) -> Iterator[Run]:
 
 def matryoshka(options: argparse.Namespace) -> Iterator[Run]:
     """Yield students whose prefixes are trained, and ordinary students with PCA; one of these is the student of `final`."""
-    copy_without_map(DISTILLED, options.output / DISTILLED.name)
 
-    def cuts_of(export: Path, settings: dict[str, Any]) -> dict[str, Cut]:
+    def cuts_of(export: Path, prefixes_only: bool) -> dict[str, Cut]:
         embed = remembering(load(export))
         cuts: dict[str, Cut] = {"prefix": lambda texts, width: embed(texts)[:, :width]}
-        if "train.matryoshka" in settings:
+        if prefixes_only:
             return cuts
         sentences = training_text(options)
-        if settings.get("method.output") == "student":
-            return cuts | pca("s", embed, sentences)
         return cuts | pca("W s", embed, sentences) | pca("s", remembering(without_map(export)), sentences)
 
     def student(setting: str, settings: dict[str, Any], seed: int) -> list[dict[str, Any]]:
         is_final = settings == FINAL["mini-2"]
         folder = folder_of(options, "mini-2", seed, "final") if is_final else folder_of(options, setting, seed)
         row = train(options, setting, settings, seed, folder)
-        return width_rows(options, row, cuts_of(folder / "export", settings))
+        return width_rows(options, row, cuts_of(folder / "export", "train.matryoshka" in settings))
 
     for seed in SEEDS:
         for setting, settings in MATRYOSHKA.items():

@@ -10,12 +10,13 @@ encoder itself, and the same command continues.
 import argparse
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parents[1] / "adapting"))
 
-from distil import SEEDS, SETS, Scores, add_rows, rows_of
+from distil import SEEDS, SETS, Embed, Scores, add_rows, rows_of, sentences_of
 from domains import abstracts, packages
 from study_data import parse
 
@@ -23,6 +24,7 @@ from jax_sentemb import SentenceEncoder
 from jax_sentemb.config import Config, check
 from jax_sentemb.data.corpus_files import open_corpus
 from jax_sentemb.distillation.distill import Settings, distill
+from jax_sentemb.evaluation.word_baselines import DocumentCounts, TfIdf
 from jax_sentemb.inference.load import load
 from jax_sentemb.recipes import override, read_config
 from jax_sentemb.training.run import run
@@ -30,7 +32,9 @@ from jax_sentemb.training.run import run
 DEV = "STSBenchmark-dev-disjoint"
 FIELDS = ("encoder", "seed", "text", "words", "dev", *SETS, "mean", "packages", "abstracts")
 WORDS = (0, 1024)
-UNTRAINED, AMI = "mini-2", "mini-2, AMI"
+UNTRAINED, AMI, TF_IDF = "mini-2", "mini-2, AMI", "tf-idf"
+TEXTS = ("mix", "wiki")
+Key = tuple[str, str, str, str]  # encoder, seed, text and words
 
 
 def config_of(options: argparse.Namespace, seed: int) -> Config:
@@ -68,9 +72,30 @@ class Tests:
     def __call__(self, model: str) -> dict[str, str]:
         """Return all scores as text."""
         encoder = SentenceEncoder.load(model)
-        values = self._sets(encoder.encode) | {"dev": self._dev(encoder.encode)["mean"]}
-        values |= {name: domain.scored(encoder, domain.test) for name, domain in self._domains.items()}
+        domains = {name: f"{domain.scored(encoder, domain.test):.2f}" for name, domain in self._domains.items()}
+        return self.similarity(encoder.encode) | domains
+
+    def tf_idf(self, sentences: Sequence[str]) -> dict[str, str]:
+        """Return the scores of tf-idf with the frequencies of these sentences."""
+        scored = [text for tests in (self._sets, self._dev) for task in tests.tasks.values() for text in sentences_of(task)]
+        return self.similarity(TfIdf(counts=DocumentCounts.of(sentences)).fit(scored).encode)
+
+    def similarity(self, embed: Embed) -> dict[str, str]:
+        """Return the scores of the sets and of the development pairs as text."""
+        values = self._sets(embed) | {"dev": self._dev(embed)["mean"]}
         return {name: f"{value:.2f}" for name, value in values.items()}
+
+
+def has(file: Path, key: Key) -> bool:
+    """Return whether the table has a row."""
+    return any(tuple(row[field] for field in FIELDS[:4]) == key for row in rows_of(file))
+
+
+def add(file: Path, key: Key, scores: dict[str, str]) -> None:
+    """Add a row to the table and print it."""
+    row = dict(zip(FIELDS, key, strict=False)) | scores
+    add_rows(file, [row], FIELDS)
+    print(row, flush=True)
 
 
 def main() -> None:
@@ -82,11 +107,16 @@ def main() -> None:
     options = parse(parser, senteval="senteval", packages="domains/debian_packages.tsv", cranfield="domains/cranfield")
     options.output.mkdir(parents=True, exist_ok=True)
     file, scored = options.output / "tables.csv", Tests(options)
+    for text in TEXTS if 0 in options.seeds else ():
+        key = (TF_IDF, "", text, "")
+        if not has(file, key):
+            sentences = list(open_corpus(str(options.texts / f"{text}.txt")))
+            add(file, key, scored.tf_idf(sentences))
     for seed in options.seeds:
         name = AMI if seed else UNTRAINED
-        for text, words in (("", ""), *((text, words) for text in ("mix", "wiki") for words in WORDS)):
+        for text, words in (("", ""), *((text, words) for text in TEXTS for words in WORDS)):
             key = (name, str(seed), text, str(words))
-            if any(tuple(row[field] for field in FIELDS[:4]) == key for row in rows_of(file)):
+            if has(file, key):
                 continue
             model = encoder_of(options, name, seed)
             if text:
@@ -94,9 +124,7 @@ def main() -> None:
                 sentences = open_corpus(str(options.texts / f"{text}.txt"))
                 distill(load(model), model, sentences, table, Settings(words=int(words)))
                 model = str(table)
-            row = dict(zip(FIELDS, key, strict=False)) | scored(model)
-            add_rows(file, [row], FIELDS)
-            print(row, flush=True)
+            add(file, key, scored(model))
 
 
 if __name__ == "__main__":
