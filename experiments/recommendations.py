@@ -118,11 +118,14 @@ def distilled() -> dict[str, float]:
 
 
 def tables() -> dict[str, float]:
-    """Mean scores of static tables with 1,024 numbers for words, of mini-2 without training and of mini-2 trained with AMI."""
-    rows = [row for row in results("stronger", "tables.csv") if (row["text"], row["words"]) == ("mix", "1024")]
-    scores = {name: [float(row["mean"]) for row in rows if row["encoder"] == name] for name in ("mini-2", "mini-2, AMI")}
-    trained = scores["mini-2, AMI"]
-    return {"seeds": len(trained), "untrained": statistics.mean(scores["mini-2"]), "trained": statistics.mean(trained)}
+    """Mean scores of static tables with 1,024 numbers for words of mini-2, without training and with AMI; and of tf-idf."""
+    scores: dict[tuple[str, str], list[float]] = {}
+    for row in results("stronger", "tables.csv"):
+        if row["text"] == "mix":
+            scores.setdefault((row["encoder"], row["words"]), []).append(float(row["mean"]))
+    trained = scores["mini-2, AMI", "1024"]
+    means = {"untrained": scores["mini-2", "1024"], "trained": trained, "tfidf": scores["tf-idf", ""]}
+    return {"seeds": len(trained), **{name: statistics.mean(values) for name, values in means.items()}}
 
 
 def scratch(workdir: Path) -> dict[str, float]:
