@@ -70,11 +70,8 @@ decide. Where a run has two checkpoints, the one that the development set select
 last step is shown next to it. Of a learning curve, the last point counts.
 
 `python docs/evidence.py` writes this page from [evidence.toml](evidence.toml) and the CSV files of
-the studies. The READMEs of the studies have the commands. This one writes items.csv:
-
-```sh
-python experiments/items.py --data DIR --weights bert-mini=bert-mini mini-2=experiments/pretraining/mini-2
-```
+the studies. The READMEs of the studies have the commands.
+[items.py](../experiments/items.py) has the command that writes items.csv.
 """
 HEADER = (
     "| | claim | published | settings: above 0, below 0, undecided | below the published difference | differences here | verdict |",

@@ -119,8 +119,8 @@ def with_words(
         tokenizer: The tokenizer of the table.
         width: How many numbers are appended.
     """
-    signs = np.random.default_rng(0).integers(0, 2, (len(table), width), np.int8) * 2.0 - 1.0
-    words = (signs * weights[:, None]).astype(np.float32)
+    signs = 2 * np.random.default_rng(0).integers(0, 2, (len(table), width), np.int8) - 1
+    words = signs * weights[:, None].astype(np.float32)
     words[specials] = 0
     rows = np.unique(np.linspace(0, len(sentences) - 1, min(SCALED_BY, len(sentences))).astype(int))
     shares = Pieces(tokenizer).share_matrix([sentences[row] for row in rows.tolist()], LONGEST, len(table))[0]
