@@ -86,8 +86,10 @@ class StaticEmbedder(Embedder):
         """Return the width of an embedding."""
         return params["table"].shape[1]
 
-    def sharded(self, sharding: jax.sharding.Sharding | None) -> "StaticEmbedder":
-        """Return a copy: a table is read on the host."""
+    def sharded(
+        self, sharding: jax.sharding.Sharding | None, batch_size: int = 64, buckets: Sequence[int] | None = None
+    ) -> "StaticEmbedder":
+        """Return a copy: a table is read on the host, without padding."""
         return StaticEmbedder(self._pieces.inner, self._normalize, self.max_seq_length)
 
     def table_of(self, params: Params, max_seq_length: int, settings: EncodeSettings) -> StaticTable:
