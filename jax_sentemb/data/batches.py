@@ -29,9 +29,9 @@ class _Widths:
         """`longest` returns the number of tokens of the longest sentence of a batch."""
         self._longest, self._batch_size, self._buckets, self._is_uniform = longest, batch_size, buckets, is_uniform
 
-    def of(self, step: int) -> int:
-        """Return the width of batch `step`."""
-        return bucket(self._longest(step), self._first if step < FIRST and self._is_uniform else self._buckets)
+    def of(self, step: int, longest: int) -> int:
+        """Return the width of batch `step`, whose longest sentence has `longest` tokens."""
+        return bucket(longest, self._first if step < FIRST and self._is_uniform else self._buckets)
 
     @functools.cached_property
     def _first(self) -> tuple[int, ...]:
@@ -72,8 +72,9 @@ class Batches:
 
     def at(self, step: int, process_index: int = 0, process_count: int = 1) -> Batch:
         """Return the part of one process of batch `step`, as wide as the global batch, as NumPy arrays."""
+        rows = self.rows(step)
         process_rows = slice(*(self.batch_size * index // process_count for index in (process_index, process_index + 1)))
-        return self._padded(step, self.rows(step)[process_rows], self._widths.of(step))
+        return self._padded(step, rows[process_rows], self._widths.of(step, int(self.tokens.lengths[rows].max())))
 
     def parts(self, step: int, process_index: int = 0, process_count: int = 1, unit: int = 1) -> tuple[Batch, ...]:
         """Return the same sentences with less padding: the whole batch or, in random order, its shorter and its longer sentences.
@@ -137,7 +138,7 @@ class DividedBatches:
 
     def at(self, step: int, process_index: int = 0, process_count: int = 1) -> Batch:
         """Return the share of this process of batch `step`, as wide as the global batch. Arguments after `step` are ignored."""
-        return self._padded(step, self._own_rows(step), self._widths.of(step))
+        return self._padded(step, self._own_rows(step), self._widths.of(step, self._longest(step)))
 
     def parts(self, step: int, process_index: int = 0, process_count: int = 1, unit: int = 1) -> tuple[Batch, ...]:
         """Return parts as `Batches.parts` does. This process has share number `process_index` of the global batch."""

@@ -109,7 +109,7 @@ class FixedSIF(NamedTuple):
 
 
 class DocumentCounts(NamedTuple):
-    """How many of `total` sentences have each word."""
+    """Count how many of `total` sentences have each word."""
 
     sentences: Counter[str]
     total: int
