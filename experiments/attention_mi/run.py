@@ -64,6 +64,7 @@ def train(options):
             data = [f"--config.data.files={options.corpus}", f"--config.encoder.weights={options.weights}"]
             data += [f"--config.eval.data={options.senteval}", "--config.data.subset=1000", f"--config.data.subset_seed={seed}"]
             data += [f"--config.train.seed={seed}", "--config.train.save_steps=0", "--workdir", str(workdir)]
+            data += [f"--config.train.precision={options.precision}"]
             command = [sys.executable, "-m", "jax_sentemb.main", f"--config=configs/{config}.py", *flags, *data]
             subprocess.run(command, check=True)
 
@@ -101,6 +102,7 @@ def main():
     parser.add_argument("--weights", default="")
     parser.add_argument("--workdir", type=Path, default=Path("runs/attention_mi"))
     parser.add_argument("--seeds", type=lambda text: [int(seed) for seed in text.split(",")], default=SEEDS)
+    parser.add_argument("--precision", default="float32", choices=("float32", "bfloat16"))
     parser.add_argument("--tables-only", action="store_true")
     options = parse(parser, corpus="corpora/wiki_sentences.txt.xz", senteval="senteval")
     if not options.tables_only:
