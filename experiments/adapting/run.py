@@ -33,6 +33,7 @@ from jax_sentemb.methods.attention_mi import AttentionMI
 from jax_sentemb.methods.base import Method
 from jax_sentemb.methods.contrastive_tension import ContrastiveTension
 from jax_sentemb.methods.crops import Crops
+from jax_sentemb.methods.distillation import Distillation
 from jax_sentemb.methods.masked_lm import MaskedLM
 from jax_sentemb.methods.mirror_bert import MirrorBERT
 from jax_sentemb.methods.neighbours import Neighbours
@@ -59,13 +60,15 @@ SIF = 1e-3
 FIRST = "masked LM first, "  # as many steps of it, at its own rate, before the method
 LAST = ", last 2 layers"  # the others stay as they are
 ORDERED = ("neighbours", "crops")  # these need documents
+WORDS = "words:4096"  # tf-idf of the domain, as a teacher
 # Also as the average with the start.
 AVERAGED = ("SimCSE, temperature 0.5", "masked LM", "neighbours", "Mirror-BERT", f"Mirror-BERT{LAST}")
 
 
-def methods(pooling: str) -> dict[str, Method]:
-    """Every recipe with training."""
+def methods(pooling: str, start: str = "") -> dict[str, Method]:
+    """Every recipe with training. Those with words learn the order of a batch by words and by the encoder at the start."""
     simcse = {"pooling": pooling, "head": False}
+    order = {"pooling": pooling, "output": "student", "cosine": 0.0, "rank": 1.0, "teacher_precision": PRECISION}
     return {
         "SimCSE": SimCSE(**simcse),
         "SimCSE, anchor 1": SimCSE(**simcse, anchor=1.0),
@@ -82,6 +85,9 @@ def methods(pooling: str) -> dict[str, Method]:
         "neighbours, anchor 1": Neighbours(pooling=pooling, anchor=1.0),
         "crops": Crops(pooling=pooling),
         f"crops{LAST}": Crops(pooling=pooling),
+        "words and start": Distillation(teacher=f"{start},{WORDS}", **order),
+        "words and start, 1:2": Distillation(teacher=f"{start},{start},{WORDS}", **order),
+        "words": Distillation(teacher=WORDS, **order),
     }
 
 
@@ -170,7 +176,7 @@ class Study:
                 pretrained = f"{work}/pretrain"
                 whole(sentences, folder, config(MaskedLM(pooling="mean"), self.rate(name, "masked LM"), seed), pretrained)
                 folder = f"{pretrained}/export"
-            settings = config(methods(pooling or "mean")[recipe], rate, seed, 2 if recipe.endswith(LAST) else 0)
+            settings = config(methods(pooling or "mean", path)[recipe], rate, seed, 2 if recipe.endswith(LAST) else 0)
             whole(sentences, folder, settings, f"{work}/run")
             reads = f"@{pooling}" if pooling else "@mean" if recipe == "masked LM" else ""
             model, start = load(f"{work}/run/export{reads}"), load(path)
