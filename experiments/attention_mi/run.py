@@ -56,7 +56,8 @@ def folder(options, name, seed):
 
 def train(options):
     for seed in options.seeds:
-        for name, (config, *flags) in METHODS.items():
+        for name in options.methods:
+            config, *flags = METHODS[name]
             workdir = folder(options, name, seed)
             if (workdir / "scores.json").exists():
                 continue
@@ -102,6 +103,7 @@ def main():
     parser.add_argument("--weights", default="")
     parser.add_argument("--workdir", type=Path, default=Path("runs/attention_mi"))
     parser.add_argument("--seeds", type=lambda text: [int(seed) for seed in text.split(",")], default=SEEDS)
+    parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(METHODS), metavar="NAME")
     parser.add_argument("--precision", default="float32", choices=("float32", "bfloat16"))
     parser.add_argument("--tables-only", action="store_true")
     options = parse(parser, corpus="corpora/wiki_sentences.txt.xz", senteval="senteval")
