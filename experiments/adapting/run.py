@@ -59,6 +59,7 @@ PRECISION = "bfloat16"  # of training; README.md compares it with float32
 SIF = 1e-3
 FIRST = "masked LM first, "  # as many steps of it, at its own rate, before the method
 LAST = ", last 2 layers"  # the others stay as they are
+LONGER, LONGER_STEPS = ", 200 steps", 200
 ORDERED = ("neighbours", "crops")  # these need documents
 WORDS = "words:4096"  # tf-idf of the domain, as a teacher
 # Also as the average with the start.
@@ -87,22 +88,29 @@ def methods(pooling: str, start: str = "") -> dict[str, Method]:
         f"crops{LAST}": Crops(pooling=pooling),
         "words and start": Distillation(teacher=f"{start},{WORDS}", **order),
         "words and start, 1:2": Distillation(teacher=f"{start},{start},{WORDS}", **order),
+        f"words and start, 1:2{LONGER}": Distillation(teacher=f"{start},{start},{WORDS}", **order),
         "words": Distillation(teacher=WORDS, **order),
     }
 
 
 # These have the rate of the other.
-TUNED = {"SimCSE, anchor 1": "SimCSE", "neighbours, anchor 1": "neighbours", f"{FIRST}Mirror-BERT": "Mirror-BERT"}
+TUNED = {
+    "SimCSE, anchor 1": "SimCSE",
+    "neighbours, anchor 1": "neighbours",
+    f"{FIRST}Mirror-BERT": "Mirror-BERT",
+    f"words and start, 1:2{LONGER}": "words and start, 1:2",
+}
 
 
-def config(method: Method, rate: float, seed: int, last_layers: int = 0) -> Config:
+def config(method: Method, rate: float, seed: int, recipe: str = "") -> Config:
     """The settings of one run."""
+    last_layers, steps = 2 if recipe.endswith(LAST) else 0, LONGER_STEPS if recipe.endswith(LONGER) else STEPS
     return Config(
         method,
         Data(max_seq_length=4 * LENGTH if isinstance(method, Crops) else LENGTH, batch_size=BATCH),
         optimizer=Optimizer(learning_rate=rate, warmup_ratio=0.1),
         eval=Evaluation(eval_steps=0, select="last", diagnostic_sentences=64, report_sentences=0),
-        train=Train(max_steps=STEPS, seed=seed, save_steps=0, logging_steps=50, precision=PRECISION, last_layers=last_layers),
+        train=Train(max_steps=steps, seed=seed, save_steps=0, logging_steps=50, precision=PRECISION, last_layers=last_layers),
     )
 
 
@@ -176,7 +184,7 @@ class Study:
                 pretrained = f"{work}/pretrain"
                 whole(sentences, folder, config(MaskedLM(pooling="mean"), self.rate(name, "masked LM"), seed), pretrained)
                 folder = f"{pretrained}/export"
-            settings = config(methods(pooling or "mean", path)[recipe], rate, seed, 2 if recipe.endswith(LAST) else 0)
+            settings = config(methods(pooling or "mean", path)[recipe], rate, seed, recipe)
             whole(sentences, folder, settings, f"{work}/run")
             reads = f"@{pooling}" if pooling else "@mean" if recipe == "masked LM" else ""
             model, start = load(f"{work}/run/export{reads}"), load(path)
