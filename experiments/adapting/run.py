@@ -25,6 +25,8 @@ import numpy as np
 
 from jax_sentemb import SentenceEncoder, train
 from jax_sentemb.config import Config, Data, Evaluation, Optimizer, Train
+from jax_sentemb.cosines import unit_length
+from jax_sentemb.evaluation.word_baselines import TfIdf
 from jax_sentemb.formats.run_dir import read_checkpoint
 from jax_sentemb.inference.load import LoadedModel, load
 from jax_sentemb.inference.postprocess import before_length, whitening, with_layer, without_components
@@ -153,10 +155,10 @@ class Study:
         return any(tuple(row[name] for name in FIELDS[:6]) == tuple(map(str, key)) for row in self.rows)
 
     def untrained(self, name: str, path: str) -> None:
-        """The start, and linear maps fitted on its embeddings of the domain's text."""
+        """The start, linear maps fitted on its embeddings of the domain's text, and tf-idf of this text, alone and next to it."""
         for domain in self.options.domains:
             facts = self.domains[domain]
-            made = {"start": None, "remove 1": 1, "whiten": 0, "SIF weights": -1}
+            made = {"start": None, "remove 1": 1, "whiten": 0, "SIF weights": -1, "tf-idf": 0.0, "start next to tf-idf, 2:1": 2.0}
             if all(self.has((name, domain, recipe, 0, 0, 0)) for recipe in made):
                 continue
             model = load(path)
@@ -165,6 +167,9 @@ class Study:
             for recipe, remove in made.items():
                 key, begin = (name, domain, recipe, 0, 0, 0), time.monotonic()
                 if self.has(key):
+                    continue
+                if isinstance(remove, float):
+                    self.add(key, WithWords(model, text, remove), begin)
                     continue
                 if remove == -1:
                     self.add(key, Weighted(model, text), begin)
@@ -241,6 +246,22 @@ class Weighted(SentenceEncoder):
         return np.stack(
             [np.average(rows, axis=0, weights=self._weights[ids]) for rows, ids in zip(states, self._ids(text), strict=True)]
         )
+
+
+class WithWords(SentenceEncoder):
+    """The embedding next to tf-idf of the text, so that a cosine is the weighted mean of both cosines."""
+
+    def __init__(self, model: LoadedModel, text: list[str], weight: float) -> None:
+        """`weight` is that of the encoder; the words have 1."""
+        super().__init__(model)
+        self._words, self._weight = TfIdf().fit(text), weight
+
+    def encode(self, sentences: Any, *arguments: Any, **options: Any) -> Any:
+        parts = [self._words.encode(list(sentences))]
+        if self._weight:
+            vectors = np.asarray(super().encode(list(sentences)), np.float32)
+            parts.append(unit_length(vectors) * np.float32(self._weight**0.5))
+        return unit_length(np.hstack(parts))
 
 
 def tuning_domain(recipe: str) -> str:
