@@ -103,6 +103,15 @@ def neighbours(encoder: str, rate: float) -> dict[str, float]:
     return {"seeds": len(found), "paragraphs": paragraphs, "elsewhere": min(change for _, _, change in found)}
 
 
+def with_words(encoder: str) -> dict[str, float]:
+    """Changes of an encoder by words and itself: mean of the domains that are searched, lowest of those of pairs, and elsewhere."""
+    found = changes(encoder, "words and start, 1:2, 200 steps", 3e-5)
+    gains = {domain: statistics.mean(change for name, change, _ in found if name == domain) for domain in {row[0] for row in found}}
+    searched = {name: gains.pop(name) for name in ("packages", "abstracts", "novels", "questions")}
+    elsewhere = min(change for _, _, change in found)
+    return {"seeds": 1, **searched, "lowest": min(gains.values()), "highest": max(gains.values()), "elsewhere": elsewhere}
+
+
 def distilled() -> dict[str, float]:
     """Scores of the students, mini-2 and layers of the teacher (means over seeds), of mini-2 untrained, and of the teacher."""
     scores: dict[str, list[float]] = {}
@@ -154,6 +163,7 @@ def main() -> None:
         "adapting": adapting("MiniLM", 3e-6),
         "adapting_faster": adapting("MiniLM", 1e-5),
         "neighbours": neighbours("MiniLM", 1e-5),
+        "adapting_words": with_words("MiniLM"),
         "weak": adapting("mini-2", 1e-4),
         "family": family(),
         "distilled": distilled(),

@@ -225,11 +225,23 @@ def test_a_sentence_encoder_learns_from_neighbours_where_the_text_runs_on_else_f
         assert isinstance(config.method, method)
         assert (config.optimizer.learning_rate, config.optimizer.warmup_ratio, config.train.max_steps) == (rate, 0.1, 50)
         assert (advice.steps, advice.num_train_epochs) == (50, epochs)
-        others = [other for other in advice.alternatives if "--config adapt" in other.command]
+        others = [other for other in advice.alternatives if "--config adapt " in other.command]
         assert len(others) == (method is Neighbours)
         (smaller,) = [other.command for other in advice.alternatives if "distill_encoder" in other.command]
         config, _, _ = parse(shlex.split(smaller)[1:])
         assert (config.encoder.weights, config.encoder.layers, config.method.teacher) == ("encoder", "3", "encoder")
+
+
+def test_words_as_a_second_teacher_are_an_alternative_whose_teachers_do_not_embed_a_large_corpus():
+    summary = CorpusSummary("a.txt", "text", 3000, 32, False, 64, "encoder", "", 8000, "mean")
+    for usable, subset in ((3000, 0), (10 * SMALL, SMALL)):
+        (command,) = [
+            other.command
+            for other in advise(summary._replace(usable=usable)).alternatives
+            if "--config adapt_words" in other.command
+        ]
+        config, _, _ = parse(shlex.split(command)[1:])
+        assert (config.method.teacher, config.method.rank, config.data.subset) == ("start,start,words:4096", 1.0, subset)
 
 
 def test_text_that_the_model_does_not_know_lowers_the_certainty():

@@ -138,6 +138,12 @@ def test_the_map_begins_as_the_identity_for_equal_widths_and_is_absent_without_a
     assert DENSE not in started(Distillation(queue_size=2, cosine=0.0, rank=1.0), 5).params
 
 
+def test_without_w_the_dense_layers_of_the_start_stay():
+    assert Distillation().dense == ("identity",)
+    assert Distillation(output="student").dense == ()
+    assert Distillation(output="student", cosine=0.0, rank=1.0).dense is None
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

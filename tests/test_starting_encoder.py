@@ -14,6 +14,7 @@ from jax_sentemb.__main__ import main
 from jax_sentemb.cli.program import program
 from jax_sentemb.config import Config, Data, Encoder
 from jax_sentemb.data import synthetic
+from jax_sentemb.errors import ConfigError
 from jax_sentemb.evaluation.model_spec import load_eval_model
 from jax_sentemb.formats.encode_settings import EncodeSettings, read_encode_settings
 from jax_sentemb.formats.huggingface import read_encoder
@@ -21,12 +22,13 @@ from jax_sentemb.formats.model_dir import read_readout, sentence_pooling
 from jax_sentemb.formats.sentence_transformers import write_export
 from jax_sentemb.inference.encoder import SentenceEncoder
 from jax_sentemb.inference.load import load
+from jax_sentemb.methods.distillation import Distillation
 from jax_sentemb.methods.is_bert import ISBERT
 from jax_sentemb.methods.simcse import SimCSE
 from jax_sentemb.provenance import EXPORT, KEY, mark
 from jax_sentemb.recipes import read_config
 from jax_sentemb.training import starting_encoder
-from jax_sentemb.training.starting_encoder import averaged, read_start, with_start, worse_than_start
+from jax_sentemb.training.starting_encoder import averaged, distillation, read_start, with_start, worse_than_start
 
 SENTENCES = synthetic.sentences(200, 0)
 
@@ -146,15 +148,15 @@ def test_the_start_is_scored_by_its_own_readout_and_can_be_the_best(harmful, enc
     assert (harmful["dev"] / "export" / "model.safetensors").read_bytes() == same
 
 
-def train_adapt(encoder, workdir, **settings):
-    """Run the recipe adapt with a rate that ruins the encoder."""
+def train_adapt(encoder, workdir, recipe="adapt", **settings):
+    """Run a recipe for ready encoders, by default with a rate that ruins the encoder."""
     options = {
         "data.files": encoder.parent / "corpus.txt", "encoder.weights": encoder, "optimizer.learning_rate": 0.1,
         "optimizer.warmup_ratio": 0, "train.max_steps": 2, "data.batch_size": 16, "eval.eval_steps": 1, "train.save_steps": 1,
         "optimizer.lr_scheduler_type": "constant", "eval.diagnostic_sentences": 40, **settings,
     }  # fmt: skip
     flags = [f"--config.{name}={value}" for name, value in options.items()]
-    assert program(main, ["jax-sentemb", "train", "--config", "adapt", f"--workdir={workdir}", *flags]) == 0
+    assert program(main, ["jax-sentemb", "train", "--config", recipe, f"--workdir={workdir}", *flags]) == 0
     return json.loads((workdir / "scores.json").read_text())
 
 
@@ -241,3 +243,49 @@ def test_an_average_with_the_start_is_exported(harmful, encoder):
     )
     expected = jax.tree.map(lambda one, other: (one + other) / 2, before, last)
     jax.tree.map(lambda found, wanted: np.testing.assert_allclose(found, wanted, atol=1e-6), average, expected)
+
+
+def distilled(weights, teacher, **encoder):
+    return config_of(weights, Distillation(teacher=teacher, cosine=0.0, rank=1.0, output="student"), **encoder)
+
+
+def test_the_start_can_be_a_teacher(encoder, tmp_path):
+    config, _ = started(distilled(encoder, "start,start,words:16"))
+    assert config.method.teacher == f"{encoder},{encoder},words:16"
+    plain = tmp_path / "plain"
+    shutil.copytree(encoder, plain)
+    (plain / "modules.json").unlink()
+    config, _ = started(distilled(plain, "words:16,start"))
+    assert config.method.teacher == f"words:16,{plain}@mean"
+    with pytest.raises(ConfigError, match=r"means the encoder before the training: give encoder\.weights"):
+        started(distilled("", "start"))
+
+
+def test_a_model_that_is_its_own_teacher_learns_from_no_other(encoder):
+    for teacher in ("start,words:16", f"{encoder}@mean", f"other,{encoder}"):
+        assert distillation(distilled(encoder, teacher)) is None
+    assert distillation(config_of(encoder, SimCSE())) is None
+    for config in (distilled(encoder, "other"), distilled(encoder, str(encoder), layers="1")):
+        assert distillation(config) is config.method
+
+
+def test_the_recipe_with_words_moves_texts_with_the_same_rare_words_together(encoder, tmp_path, capfd):
+    """The encoder of the tests has random weights, so its neighbours share few words."""
+    options = {
+        "optimizer.learning_rate": 1e-3,
+        "method.teacher": "start,words:1024",
+        "data.batch_size": 32,
+        "train.max_steps": 20,
+        "eval.diagnostic_sentences": 200,
+    }
+    train_adapt(encoder, tmp_path / "run", recipe="adapt_words", **options)
+    assert "have another nearest sentence than before the training" in capfd.readouterr().err
+    words = [{*sentence.split()} for sentence in SENTENCES[:200]]
+    same = np.array([[len(one & other) / len(one | other) for other in words] for one in words])
+    rows = np.triu_indices(len(same), 1)
+
+    def agreement(model):
+        vectors = SentenceEncoder(model).encode(SENTENCES[:200])
+        return np.corrcoef((vectors @ vectors.T)[rows], same[rows])[0, 1]
+
+    assert agreement(tmp_path / "run" / "export") > agreement(encoder) + 0.1

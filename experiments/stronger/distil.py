@@ -93,8 +93,9 @@ WIDTHS = (64, 128)
 PREFIXES = FINAL["mini-2"] | {"train.matryoshka": ",".join(map(str, WIDTHS)), "method.output": "student"}
 # The student that ships goes on without W, by the order of a batch alone: a few minutes instead of an hour.
 CONTINUED: dict[str, Any] = RANK | {
-    "encoder.weights": "STUDENT", "method.cosine": 0.0, "method.output": "student", "optimizer.learning_rate": 2e-4,
-    "data.subset": 50_000, "data.max_seq_length": 64, "train.max_steps": 600, "eval.eval_steps": 300,
+    "encoder.weights": "STUDENT", "encoder.readout": "method", "method.cosine": 0.0, "method.output": "student",
+    "optimizer.learning_rate": 2e-4, "train.max_steps": 600, "eval.eval_steps": 300, "data.subset": 50_000,
+    "data.max_seq_length": 64,
 }  # fmt: skip
 MATRYOSHKA: dict[str, dict[str, Any]] = {
     "mini-2; prefixes": PREFIXES,

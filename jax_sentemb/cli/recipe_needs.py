@@ -6,7 +6,9 @@ from jax_sentemb.config import Config, Encoder, Words
 from jax_sentemb.data.corpus import Corpus
 from jax_sentemb.data.sentences import Sentences
 from jax_sentemb.data.tokenizer import Lines, Tokenizer
+from jax_sentemb.distillation.teacher import WORDS, teacher_names
 from jax_sentemb.methods.base import Method
+from jax_sentemb.methods.distillation import START, Distillation
 
 
 def needs(config: Config) -> list[str]:
@@ -19,7 +21,8 @@ def needs(config: Config) -> list[str]:
         models += [] if config.encoder.trained else ["word vectors"]
     elif config.encoder == Encoder():  # otherwise the recipe has the size of a new encoder
         models += ["a BERT" if config.method.trains_sentences else "a BERT or a size for a new one"]
-    models += ["a teacher"] if hasattr(config.method, "teacher") else []
+    teachers = teacher_names(config.method.teacher) if isinstance(config.method, Distillation) else []
+    models += ["a teacher"] if any(name != START and not name.startswith(WORDS) for name in teachers) else []
     return [need for need in dict.fromkeys([*before, *texts]) if need and need not in models] + models
 
 

@@ -25,6 +25,7 @@ from jax_sentemb.models.pooling import POOLINGS, sentence_embedding
 from jax_sentemb.settings import setting
 from jax_sentemb.types import Array, Batch, Params, TrainState
 
+START = "start"  # a teacher: the encoder that the run starts from
 TEACHER = "teacher"  # the part of `loaded` with vectors of the teacher, which fill the queue at the start
 
 
@@ -45,7 +46,8 @@ class Distillation(EmbeddingMethod):
     with its order by t(x). The state's `params` are {"encoder", "dense" (W; without it if only `rank` has a weight)}.
     """
 
-    # A model, or a directory that `jax-sentemb encode` wrote for the same text; several are comma separated.
+    # A model, a directory that `jax-sentemb encode` wrote for the same text, "start" (the encoder of encoder.weights before the
+    # training) or "words:WIDTH" (tf-idf of the text); several are comma separated.
     teacher: str = "all-MiniLM-L6-v2"
     teacher_precision: str = setting("float32", choices=("float32", "bfloat16"))  # precision of the teacher's matrix products
     cosine: float = setting(1.0, least=0)  # weight of the cosine regression
@@ -67,8 +69,10 @@ class Distillation(EmbeddingMethod):
         return self.cosine > 0 or self.congen > 0
 
     @property
-    def dense(self) -> tuple[str, ...]:
-        """Return the activation of W as a layer after the pooling, or nothing if the export is without W."""
+    def dense(self) -> tuple[str, ...] | None:
+        """Return the activation of W as a layer after the pooling, () if the export is without W, and None if there is no W."""
+        if not self.has_map:
+            return None
         return ("identity",) if self.output == "teacher" else ()
 
     def check(self, encoder: TokenEncoder, batch_size: int) -> None:

@@ -21,10 +21,10 @@ from jax_sentemb.files import print_warning
 from jax_sentemb.inference.embedder import Embedder
 from jax_sentemb.inference.load import load
 from jax_sentemb.methods.base import Method
-from jax_sentemb.methods.distillation import Distillation
 from jax_sentemb.models.dense import DENSE
 from jax_sentemb.parallel import gather, gather_texts
 from jax_sentemb.system.terminal import Progress
+from jax_sentemb.training.starting_encoder import distillation
 from jax_sentemb.types import Params
 
 TIMED, RUNS = 256, 3  # number of sentences that are timed, and number of timed runs
@@ -42,7 +42,8 @@ def held_out_sentences(
 ) -> HeldOut | None:
     """Return the sentences of eval.held_out, or else those of data.validation; at most MAX_SENTENCES of them.
 
-    eval.teacher judges sentences of the corpus instead, since no training reads its vectors.
+    eval.teacher judges sentences of the corpus instead, since no training reads its vectors. The start, which is its own teacher,
+    does not count as a teacher here.
 
     Args:
         config: The settings of the run.
@@ -55,7 +56,8 @@ def held_out_sentences(
         None without a teacher, and if a method with a teacher has no held-out sentences.
     """
     method, files, judge = config.method, config.eval.held_out, config.eval.teacher.strip()
-    if not isinstance(method, Distillation):
+    student = distillation(config)
+    if student is None:
         if not judge:
             if files:
                 raise ConfigError(
@@ -74,8 +76,8 @@ def held_out_sentences(
             Setting("eval.teacher", judge), ": this method has a teacher, ", Setting("method.teacher"), "; leave eval.teacher out"
         )
     if files:
-        teacher = Setting("method.teacher", method.teacher)
-        return _of_files(files, (config.data.column, config.data.join), teacher, method.teacher_precision)
+        teacher = Setting("method.teacher", student.teacher)
+        return _of_files(files, (config.data.column, config.data.join), teacher, student.teacher_precision)
     if examples is None:
         return None
     count = min(MAX_SENTENCES // parts, len(examples))
@@ -136,8 +138,9 @@ class Agreement:
     def __init__(self, config: Config, held_out: HeldOut, embedder: Embedder) -> None:
         """`embedder` gives the exported vectors."""
         self._method, self._held_out, self._embedder = config.method, held_out, embedder
-        self._is_distilled = isinstance(config.method, Distillation)
-        self._names = teacher_names(config.method.teacher if isinstance(config.method, Distillation) else config.eval.teacher)
+        student = distillation(config)
+        self._is_distilled = student is not None
+        self._names = teacher_names(student.teacher if student else config.eval.teacher)
 
     def __call__(self, params: Params) -> dict[str, float]:
         """Return the measures by their names in metrics.jsonl."""
@@ -145,7 +148,7 @@ class Agreement:
         mapped: Any = None
         if self._is_distilled and self._method.dense:
             mapped = vectors
-        elif self._is_distilled and DENSE in params:
+        elif self._is_distilled and self._method.dense is not None and DENSE in params:
             mapped = vectors @ np.asarray(jax.device_get(params[DENSE]["layer_0"]["kernel"]))
         return {f"{AGREEMENT}{name}": value for name, value in agreement(vectors, self._held_out.vectors, mapped).items()}
 

@@ -15,12 +15,13 @@ from typing import Any
 
 from jax_sentemb.config import Config, Words, check
 from jax_sentemb.data.containers import items_of, problem_with
+from jax_sentemb.distillation.teacher import teacher_names
 from jax_sentemb.errors import PREEMPTED, ConfigError, DataError, Setting, keyword, spelled
 from jax_sentemb.files import replacing, user_path
 from jax_sentemb.formats.run_dir import find_export, read_checkpoint, read_metadata
 from jax_sentemb.inference.encoder import SentenceEncoder
 from jax_sentemb.inference.export import export_run
-from jax_sentemb.methods.distillation import Distillation
+from jax_sentemb.methods.distillation import START, Distillation
 from jax_sentemb.recipes import change, read_config, resolve_names
 from jax_sentemb.system.host import unchanged_logging
 from jax_sentemb.system.streams import print_line
@@ -127,7 +128,7 @@ def _config(
     if isinstance(sentences, str) and not sentences.strip():
         raise ConfigError("sentences is empty: give a list of str, or the name of a text file")
     config = copy.deepcopy(recipe) if isinstance(recipe, Config) else read_config(str(recipe))
-    is_student = isinstance(config.method, Distillation)
+    is_student = isinstance(config.method, Distillation) and START not in teacher_names(config.method.teacher)
     if teacher:
         settings = {**settings, "method.teacher" if is_student else "eval.teacher": teacher}
         model = model or (teacher if is_student and "encoder.layers" in settings else "")

@@ -16,7 +16,6 @@ from jax_sentemb.formats.model_card import describe_changes, describe_teacher, d
 from jax_sentemb.formats.run_dir import read_metadata, write_metadata
 from jax_sentemb.formats.sentence_transformers import check_exportable
 from jax_sentemb.inference.export import export_run
-from jax_sentemb.methods.distillation import Distillation
 from jax_sentemb.parallel import is_main_process, replicate
 from jax_sentemb.provenance import KEY
 from jax_sentemb.reporting.html_report import not_vital
@@ -29,7 +28,7 @@ from jax_sentemb.training.evaluator import Scorer, score_table, word_overlap_sco
 from jax_sentemb.training.logger import Log
 from jax_sentemb.training.run_metadata import write_json
 from jax_sentemb.training.setup import RunSetup, corpus_sample
-from jax_sentemb.training.starting_encoder import compared, worse_than_start
+from jax_sentemb.training.starting_encoder import compared, distillation, worse_than_start
 from jax_sentemb.types import Params
 
 UNJUDGED: Message = (
@@ -139,7 +138,7 @@ class Results:
     def _changes(self, samples: Mapping[str, Any], is_judged: bool) -> dict[str, Any]:
         """Return how many nearest neighbours differ from those of the start, which an untrained student does not tell; {} then."""
         neighbours = samples.get("neighbours", {})
-        if "changed" not in neighbours or isinstance(self._config.method, Distillation):
+        if "changed" not in neighbours or distillation(self._config):
             return {}
         return {"sentences": neighbours["among"], "changed": neighbours["changed"], "is_judged": is_judged}
 

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import jax
 
 from jax_sentemb.config import Config, Encoder, Evaluation
+from jax_sentemb.distillation.teacher import teacher_names
 from jax_sentemb.errors import ConfigError, Message, Setting, note_text
 from jax_sentemb.evaluation.agreement import SELECTING
 from jax_sentemb.formats.encode_settings import EncodeSettings, read_encode_settings
@@ -14,6 +15,7 @@ from jax_sentemb.formats.huggingface import read_max_seq_length, resolve
 from jax_sentemb.formats.model_dir import Readout, read_readout, sentence_pooling
 from jax_sentemb.formats.modules import read_dense
 from jax_sentemb.methods.base import Method
+from jax_sentemb.methods.distillation import START, Distillation
 from jax_sentemb.models.architectures import make_encoder
 from jax_sentemb.training.checkpoint_selection import measure_name
 from jax_sentemb.training.encoder_source import starting_config
@@ -83,9 +85,11 @@ def check_anchor(config: Config) -> None:
 def with_start(config: Config, start: Start | None) -> tuple[Config, list[str]]:
     """Return the config with the pooling and the length of the start, and notes to print.
 
-    A method that is defined for another embedding keeps its own. The length is `eval.max_seq_length`, unless that was set.
+    A method that is defined for another embedding keeps its own. The length is `eval.max_seq_length`, unless that was set. If the
+    start is a teacher, the config has its name.
     """
     check_anchor(config)
+    config = _with_start_as_teacher(config, start)
     if start is None:
         return config, []
     notes, pooling = [], start.readout.pooling
@@ -109,6 +113,31 @@ def with_start(config: Config, start: Start | None) -> tuple[Config, list[str]]:
     if start.settings.default_prompt:
         notes.append(f"{start.name} has the default prompt {start.settings.default_prompt!r}, which is put before every sentence")
     return config, notes
+
+
+def _with_start_as_teacher(config: Config, start: Start | None) -> Config:
+    """Return the config with the model of `encoder.weights` in place of the teacher "start"."""
+    method, weights = config.method, getattr(config.encoder, "weights", "")
+    names = teacher_names(method.teacher) if isinstance(method, Distillation) else []
+    if START not in names:
+        return config
+    if not weights:
+        problem = " means the encoder before the training: give "
+        raise ConfigError(Setting("method.teacher", START), problem, Setting("encoder.weights"))
+    model = weights if start else f"{weights}@{method.pooling}"
+    teachers = ",".join(model if name == START else name for name in names)
+    return dataclasses.replace(config, method=dataclasses.replace(method, teacher=teachers))
+
+
+def distillation(config: Config) -> Distillation | None:
+    """Return the method if it learns from a teacher; None if it has none, or if the start is among its teachers."""
+    method = config.method
+    if not isinstance(method, Distillation):
+        return None
+    weights = getattr(config.encoder, "weights", "")
+    is_whole = weights and not getattr(config.encoder, "layers", "")
+    starts = {START, weights, f"{weights}@{method.pooling}"}
+    return None if is_whole and starts.intersection(teacher_names(method.teacher)) else method
 
 
 def _with_pooling(config: Config, pooling: str) -> Method | None:

@@ -15,6 +15,7 @@ from jax_sentemb.evaluation.catalog import SETS, select
 from jax_sentemb.evaluation.sts_data import senteval_root
 from jax_sentemb.files import fingerprint, user_path
 from jax_sentemb.formats.huggingface import resolve
+from jax_sentemb.methods.distillation import START
 from jax_sentemb.provenance import CHECKPOINT, KEY, PACKED_ROWS, RUN, SWEEP, TOKENS, Source, difference, mark
 
 SCHEMES = ("arguments:",)  # prefixes of a file name in data.files
@@ -83,7 +84,7 @@ def _parts(name: str, value: str) -> Iterable[str]:
     if value.startswith(GENERATED):
         return []
     if name.endswith("teacher"):
-        return [teacher for teacher in teacher_names(value) if not teacher.startswith(GENERATED)]
+        return [teacher for teacher in teacher_names(value) if teacher != START and not teacher.startswith(GENERATED)]
     if name.endswith(("data.files", "eval.held_out")) and not user_path(value).is_dir():
         return list(sources_of(value))
     return [value]
