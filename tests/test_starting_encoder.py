@@ -28,7 +28,14 @@ from jax_sentemb.methods.simcse import SimCSE
 from jax_sentemb.provenance import EXPORT, KEY, mark
 from jax_sentemb.recipes import read_config
 from jax_sentemb.training import starting_encoder
-from jax_sentemb.training.starting_encoder import averaged, distillation, read_start, with_start, worse_than_start
+from jax_sentemb.training.starting_encoder import (
+    averaged,
+    has_start_as_teacher,
+    judging_teacher,
+    read_start,
+    with_start,
+    worse_than_start,
+)
 
 SENTENCES = synthetic.sentences(200, 0)
 
@@ -261,12 +268,17 @@ def test_the_start_can_be_a_teacher(encoder, tmp_path):
         started(distilled("", "start"))
 
 
-def test_a_model_that_is_its_own_teacher_learns_from_no_other(encoder):
+def test_the_start_as_teacher_is_no_stronger_model(encoder):
     for teacher in ("start,words:16", f"{encoder}@mean", f"other,{encoder}"):
-        assert distillation(distilled(encoder, teacher)) is None
-    assert distillation(config_of(encoder, SimCSE())) is None
-    for config in (distilled(encoder, "other"), distilled(encoder, str(encoder), layers="1")):
-        assert distillation(config) is config.method
+        config = distilled(encoder, teacher)
+        assert has_start_as_teacher(config)
+        assert judging_teacher(config) is config.method
+        config.eval.teacher = "stronger"
+        assert judging_teacher(config) is None
+    for config in (config_of(encoder, SimCSE()), distilled(encoder, "other"), distilled(encoder, str(encoder), layers="1")):
+        assert not has_start_as_teacher(config)
+        config.eval.teacher = "stronger"
+        assert judging_teacher(config) is (config.method if isinstance(config.method, Distillation) else None)
 
 
 def test_the_recipe_with_words_moves_texts_with_the_same_rare_words_together(encoder, tmp_path, capfd):

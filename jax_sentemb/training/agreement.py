@@ -24,7 +24,7 @@ from jax_sentemb.methods.base import Method
 from jax_sentemb.models.dense import DENSE
 from jax_sentemb.parallel import gather, gather_texts
 from jax_sentemb.system.terminal import Progress
-from jax_sentemb.training.starting_encoder import distillation
+from jax_sentemb.training.starting_encoder import judging_teacher
 from jax_sentemb.types import Params
 
 TIMED, RUNS = 256, 3  # number of sentences that are timed, and number of timed runs
@@ -42,8 +42,7 @@ def held_out_sentences(
 ) -> HeldOut | None:
     """Return the sentences of eval.held_out, or else those of data.validation; at most MAX_SENTENCES of them.
 
-    eval.teacher judges sentences of the corpus instead, since no training reads its vectors. The start, which is its own teacher,
-    does not count as a teacher here.
+    eval.teacher judges sentences of the corpus instead, since no training reads its vectors.
 
     Args:
         config: The settings of the run.
@@ -56,7 +55,7 @@ def held_out_sentences(
         None without a teacher, and if a method with a teacher has no held-out sentences.
     """
     method, files, judge = config.method, config.eval.held_out, config.eval.teacher.strip()
-    student = distillation(config)
+    student = judging_teacher(config)
     if student is None:
         if not judge:
             if files:
@@ -138,7 +137,7 @@ class Agreement:
     def __init__(self, config: Config, held_out: HeldOut, embedder: Embedder) -> None:
         """`embedder` gives the exported vectors."""
         self._method, self._held_out, self._embedder = config.method, held_out, embedder
-        student = distillation(config)
+        student = judging_teacher(config)
         self._is_distilled = student is not None
         self._names = teacher_names(student.teacher if student else config.eval.teacher)
 

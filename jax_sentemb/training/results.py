@@ -16,6 +16,7 @@ from jax_sentemb.formats.model_card import describe_changes, describe_teacher, d
 from jax_sentemb.formats.run_dir import read_metadata, write_metadata
 from jax_sentemb.formats.sentence_transformers import check_exportable
 from jax_sentemb.inference.export import export_run
+from jax_sentemb.methods.distillation import Distillation
 from jax_sentemb.parallel import is_main_process, replicate
 from jax_sentemb.provenance import KEY
 from jax_sentemb.reporting.html_report import not_vital
@@ -28,7 +29,7 @@ from jax_sentemb.training.evaluator import Scorer, score_table, word_overlap_sco
 from jax_sentemb.training.logger import Log
 from jax_sentemb.training.run_metadata import write_json
 from jax_sentemb.training.setup import RunSetup, corpus_sample
-from jax_sentemb.training.starting_encoder import compared, distillation, worse_than_start
+from jax_sentemb.training.starting_encoder import compared, has_start_as_teacher, worse_than_start
 from jax_sentemb.types import Params
 
 UNJUDGED: Message = (
@@ -138,7 +139,8 @@ class Results:
     def _changes(self, samples: Mapping[str, Any], is_judged: bool) -> dict[str, Any]:
         """Return how many nearest neighbours differ from those of the start, which an untrained student does not tell; {} then."""
         neighbours = samples.get("neighbours", {})
-        if "changed" not in neighbours or distillation(self._config):
+        is_student = isinstance(self._config.method, Distillation) and not has_start_as_teacher(self._config)
+        if "changed" not in neighbours or is_student:
             return {}
         return {"sentences": neighbours["among"], "changed": neighbours["changed"], "is_judged": is_judged}
 

@@ -129,15 +129,23 @@ def _with_start_as_teacher(config: Config, start: Start | None) -> Config:
     return dataclasses.replace(config, method=dataclasses.replace(method, teacher=teachers))
 
 
-def distillation(config: Config) -> Distillation | None:
-    """Return the method if it learns from a teacher; None if it has none, or if the start is among its teachers."""
+def has_start_as_teacher(config: Config) -> bool:
+    """Return whether the whole start, not some of its layers, is among the teachers of the method."""
+    method, weights = config.method, getattr(config.encoder, "weights", "")
+    if not isinstance(method, Distillation) or not weights or getattr(config.encoder, "layers", ""):
+        return False
+    return not {START, weights, f"{weights}@{method.pooling}"}.isdisjoint(teacher_names(method.teacher))
+
+
+def judging_teacher(config: Config) -> Distillation | None:
+    """Return the method if the agreement with its teacher judges it; None if it has none, or if eval.teacher judges it.
+
+    eval.teacher may judge a method whose teacher is the start, since that is no stronger model.
+    """
     method = config.method
-    if not isinstance(method, Distillation):
+    if not isinstance(method, Distillation) or (config.eval.teacher.strip() and has_start_as_teacher(config)):
         return None
-    weights = getattr(config.encoder, "weights", "")
-    is_whole = weights and not getattr(config.encoder, "layers", "")
-    starts = {START, weights, f"{weights}@{method.pooling}"}
-    return None if is_whole and starts.intersection(teacher_names(method.teacher)) else method
+    return method
 
 
 def _with_pooling(config: Config, pooling: str) -> Method | None:
