@@ -109,7 +109,7 @@ def with_words(encoder: str) -> dict[str, float]:
     gains = {domain: statistics.mean(change for name, change, _ in found if name == domain) for domain in {row[0] for row in found}}
     searched = {name: gains.pop(name) for name in ("packages", "abstracts", "novels", "questions")}
     elsewhere = min(change for _, _, change in found)
-    return {"seeds": 1, **searched, "lowest": min(gains.values()), "highest": max(gains.values()), "elsewhere": elsewhere}
+    return {**searched, "lowest": min(gains.values()), "highest": max(gains.values()), "elsewhere": elsewhere}
 
 
 def distilled() -> dict[str, float]:

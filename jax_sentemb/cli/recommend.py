@@ -158,7 +158,7 @@ TOPICS = (
     "adapt_words, to search or to find texts on the same topic: {packages:+} of 100 Debian descriptions and {questions:+} of 100 "
     "questions have a nearest text of the same class, {novels:+} of 100 paragraphs are found by their other half, and nDCG@10 on "
     "Cranfield changed by {abstracts:+}; but Spearman x 100 on pairs of sentences changed by {lowest:+} to {highest:+} "
-    "(experiments/adapting, all-MiniLM-L6-v2, {seeds} seed or more):"
+    "(experiments/adapting, all-MiniLM-L6-v2, one seed):"
 ).format(**MEASURED["adapting_words"])
 SENTENCES = f"adapt, to compare sentences with sentences; {ADAPT.evidence}:"
 DISTILLED = (
@@ -192,11 +192,6 @@ def advised_length(whole: int, limit: int, is_encoder: bool) -> int:
     """
     longest = LENGTHS[-1] if is_encoder else MAX_LENGTH
     return min(next((length for length in LENGTHS if length >= whole), longest), longest, limit)
-
-
-def _few_to_embed(corpus: CorpusSummary) -> dict[str, Any]:
-    """Return the setting that limits how many texts the teachers embed."""
-    return {"data.subset": SMALL} if corpus.usable > SMALL else {}
 
 
 def advise(corpus: CorpusSummary) -> Advice | None:
@@ -264,6 +259,11 @@ def _distil(corpus: CorpusSummary, text: str, teacher: str, **settings: Any) -> 
         return []
     flags = {"data.files": corpus.files, **corpus.columns, "encoder.weights": corpus.weights, "method.teacher": teacher, **settings}
     return [Alternative(text, _train_command("distill_encoder", flags))]
+
+
+def _few_to_embed(corpus: CorpusSummary) -> dict[str, Any]:
+    """Return the setting that limits how many texts the teachers embed."""
+    return {"data.subset": SMALL} if corpus.usable > SMALL else {}
 
 
 def _adapt(corpus: CorpusSummary) -> Advice:
