@@ -89,7 +89,7 @@ def adapting(encoder: str, rate: float) -> dict[str, float]:
     """Changes of an encoder by Mirror-BERT: lowest and highest mean over seeds of a domain, and elsewhere the lowest."""
     found = [each for each in changes(encoder, "Mirror-BERT", rate) if each[0] not in ONE_SEED]
     seeds = Counter(domain for domain, _, _ in found)
-    gains = {domain: statistics.mean(change for name, change, _ in found if name == domain) for domain in seeds}
+    gains = means(found)
     paragraphs, questions = gains.pop("novels"), gains.pop("questions")  # other measures
     pairs = {"domains": len(gains), "lowest": min(gains.values()), "highest": max(gains.values())}
     elsewhere = min(change for _, _, change in found)
@@ -103,10 +103,15 @@ def neighbours(encoder: str, rate: float) -> dict[str, float]:
     return {"seeds": len(found), "paragraphs": paragraphs, "elsewhere": min(change for _, _, change in found)}
 
 
+def means(found: list[tuple[str, float, float]]) -> dict[str, float]:
+    """Mean change of the score of each domain."""
+    return {domain: statistics.mean(change for name, change, _ in found if name == domain) for domain in {row[0] for row in found}}
+
+
 def with_words(encoder: str) -> dict[str, float]:
     """Changes of an encoder by words and itself: mean of the domains that are searched, lowest of those of pairs, and elsewhere."""
     found = changes(encoder, "words and start, 1:2, 200 steps", 3e-5)
-    gains = {domain: statistics.mean(change for name, change, _ in found if name == domain) for domain in {row[0] for row in found}}
+    gains = means(found)
     searched = {name: gains.pop(name) for name in ("packages", "abstracts", "novels", "questions")}
     elsewhere = min(change for _, _, change in found)
     return {**searched, "lowest": min(gains.values()), "highest": max(gains.values()), "elsewhere": elsewhere}

@@ -90,7 +90,8 @@ CURVE = {
 CURVE_STEPS = 500
 # Widths of an embedding of mini-2, which has 256 numbers. The teacher's width cannot be cut, so the student's vectors are exported.
 WIDTHS = (64, 128)
-PREFIXES = FINAL["mini-2"] | {"train.matryoshka": ",".join(map(str, WIDTHS)), "method.output": "student"}
+TRAINED_WIDTHS = {"train.matryoshka": ",".join(map(str, WIDTHS))}
+PREFIXES = FINAL["mini-2"] | TRAINED_WIDTHS | {"method.output": "student"}
 # The student that ships goes on without W, by the order of a batch alone: a few minutes instead of an hour.
 CONTINUED: dict[str, Any] = RANK | {
     "encoder.weights": "STUDENT", "encoder.readout": "method", "method.cosine": 0.0, "method.output": "student",
@@ -102,7 +103,7 @@ MATRYOSHKA: dict[str, dict[str, Any]] = {
     "mini-2; prefixes; rank": PREFIXES | RANK,
     "mini-2; PCA": FINAL["mini-2"],
     "mini-2; rank; PCA": FINAL["mini-2"] | RANK,
-    "mini-distilled; prefixes": CONTINUED | {"train.matryoshka": ",".join(map(str, WIDTHS))},
+    "mini-distilled; prefixes": CONTINUED | TRAINED_WIDTHS,
     "mini-distilled; PCA": CONTINUED,
 }
 PCA_SENTENCES = 50_000  # of the training text
