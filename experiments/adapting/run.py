@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -157,25 +158,16 @@ class Study:
     def untrained(self, name: str, path: str) -> None:
         """The start, linear maps fitted on its embeddings of the domain's text, and tf-idf of this text, alone and next to it."""
         for domain in self.options.domains:
-            facts = self.domains[domain]
-            made = {"start": None, "remove 1": 1, "whiten": 0, "SIF weights": -1, "tf-idf": 0.0, "start next to tf-idf, 2:1": 2.0}
-            if all(self.has((name, domain, recipe, 0, 0, 0)) for recipe in made):
+            keys = {recipe: (name, domain, recipe, 0, 0, 0) for recipe in UNTRAINED}
+            missing = [recipe for recipe in UNTRAINED if not self.has(keys[recipe])]
+            if not missing:
                 continue
             model = load(path)
-            text = [sentence for sentence in facts.sentences if sentence]
+            text = [sentence for sentence in self.domains[domain].sentences if sentence]
             vectors = before_length(model, text)
-            for recipe, remove in made.items():
-                key, begin = (name, domain, recipe, 0, 0, 0), time.monotonic()
-                if self.has(key):
-                    continue
-                if isinstance(remove, float):
-                    self.add(key, WithWords(model, text, remove), begin)
-                    continue
-                if remove == -1:
-                    self.add(key, Weighted(model, text), begin)
-                    continue
-                layer = None if remove is None else without_components(vectors, remove) if remove else whitening(vectors)
-                self.add(key, SentenceEncoder(model if layer is None else with_layer(model, layer)), begin)
+            for recipe in missing:
+                begin = time.monotonic()
+                self.add(keys[recipe], UNTRAINED[recipe](model, text, vectors), begin)
 
     def trained(self, name: str, path: str, domain: str, recipe: str, rate: float, seed: int) -> None:
         """One run, and for some recipes the average of its weights with the start's."""
@@ -262,6 +254,17 @@ class WithWords(SentenceEncoder):
             vectors = np.asarray(super().encode(list(sentences)), np.float32)
             parts.append(unit_length(vectors) * np.float32(self._weight**0.5))
         return unit_length(np.hstack(parts))
+
+
+# Encoders without training, from the model, the text of the domain, and the model's vectors of it.
+UNTRAINED: dict[str, Callable[[LoadedModel, list[str], np.ndarray], SentenceEncoder]] = {
+    "start": lambda model, text, vectors: SentenceEncoder(model),
+    "remove 1": lambda model, text, vectors: SentenceEncoder(with_layer(model, without_components(vectors, 1))),
+    "whiten": lambda model, text, vectors: SentenceEncoder(with_layer(model, whitening(vectors))),
+    "SIF weights": lambda model, text, vectors: Weighted(model, text),
+    "tf-idf": lambda model, text, vectors: WithWords(model, text, 0.0),
+    "start next to tf-idf, 2:1": lambda model, text, vectors: WithWords(model, text, 2.0),
+}
 
 
 def tuning_domain(recipe: str) -> str:
