@@ -4,10 +4,10 @@
     python experiments/is_bert/run.py --corpus nli_captions.txt --weights bert-mini --data DIR --workdir runs/is_bert
     python experiments/is_bert/run.py --workdir runs/is_bert --tables-only
 
-A run that has its scores is not repeated, one that was interrupted continues. --stages: tune, sts, task, afs, stsb. With --weights
-experiments/pretraining/mini-2 --steps 3000 --rate 2e-6 --epochs 4 --seeds 1,2,3,4,5 --precision bfloat16 --results mini_2: the
-longer study. The checkpoint is selected on the pairs of STS-B dev that are in no scored set.
-Writes results.csv and results.md beside this file.
+A run that has its scores or a row of the CSV file is not repeated, one that was interrupted continues. --stages: tune, sts, task,
+afs, stsb. With --weights experiments/pretraining/mini-2 --steps 3000 --rate 2e-6 --epochs 4 --seeds 1,2,3,4,5 --precision bfloat16
+--results mini_2: the longer study. The checkpoint is selected on the pairs of STS-B dev that are in no scored set.
+Writes results.csv and results.md beside this file; the rows of runs in the work directory replace others.
 """
 
 import argparse
@@ -92,9 +92,11 @@ def folder(options, stage, name):
 
 
 def train(options, stage, chosen):
+    done = {run_of(*key) for key in read(options)}
     for name, flags in chosen.items():
         workdir = folder(options, stage, name)
-        if (workdir / "scores.json").exists() or (options.models and name.partition(" seed ")[0] not in options.models):
+        label, _, seed = name.partition(" seed ")
+        if (workdir / "scores.json").exists() or (stage, label, seed) in done or (options.models and label not in options.models):
             continue
         print(f"== {stage}: {name}", flush=True)
         data = [
@@ -119,15 +121,41 @@ def evaluate(options, stage):
         tasks = ["--arguments", options.arguments]
     else:
         tasks = ["--data", options.senteval, "--tasks", ",".join(TASKS)]
-    output = options.workdir / f"{stage}-scores"
-    if not (output / "tables.md").exists():
-        named = [argument for name, model in models.items() for argument in ("--model", f"{name}={model}")]
-        command = [sys.executable, "-m", "jax_sentemb", "evaluate", *named, *tasks, "--output", str(output)]
-        subprocess.run(command, check=True)
+    named = [argument for name, model in models.items() for argument in ("--model", f"{name}={model}")]
+    output = ["--output", str(options.workdir / f"{stage}-scores")]
+    subprocess.run([sys.executable, "-m", "jax_sentemb", "evaluate", *named, *tasks, *output], check=True)
+
+
+def table_file(options):
+    return HERE / f"{options.results}.csv"
+
+
+def read(options):
+    """Return (table, model, score, seed) -> value of the rows that the study has, without the averages of tasks."""
+    if not table_file(options).is_file():
+        return {}
+    with table_file(options).open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    return {
+        (row["table"], row["model"], row["score"], row["seed"]): float(row["value"])
+        for row in rows if (row["table"], row["score"]) != ("task", "average")
+    }  # fmt: skip
+
+
+def run_of(table, label, column, seed):
+    """Return (stage, name, seed) of the run that a row is from."""
+    return (table, f"{label} {column}" if label == "IS-BERT-task" else label, seed)
 
 
 def collect(options):
-    """(table, row, column, value, seed) of everything that is there."""
+    """Return (table, row, column, value, seed) of every row that the study has, and of the runs in the work directory."""
+    rows = {**read(options), **{(*key, seed): value for *key, value, seed in word_vectors() + scored(options)}}
+    found = [(*key, value, seed) for (*key, seed), value in rows.items()]
+    return found + averages([row for row in found if row[0] == "task"])
+
+
+def scored(options):
+    """Return such rows of the runs in the work directory."""
     found = []
     for stage, chosen in runs(options).items():
         for name in chosen:
@@ -159,7 +187,7 @@ def collect(options):
             found += [("afs", label, measure, mean[measure]["mean"], seed) for measure in ("pearson", "spearman")]
         else:
             found.append(("task", label, content["task"], content["scores"]["accuracy"], seed))
-    return found + averages([row for row in found if row[0] == "task"])
+    return found
 
 
 def word_vectors():
@@ -219,15 +247,16 @@ def main():
             train(options, stage, runs(options)[stage])
             if stage in ("task", "afs"):
                 evaluate(options, stage)
-    found = word_vectors() + collect(options)
-    with (HERE / f"{options.results}.csv").open("w", newline="", encoding="utf-8") as file:
+    found = collect(options)
+    with table_file(options).open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(["table", "model", "score", "value", "seed"])
         writer.writerows((table, label, column, f"{value:.4f}", seed) for table, label, column, value, seed in found)
     (HERE / f"{options.results}.md").write_text(tables(found), encoding="utf-8")
     print(tables(found))
+    done = {run_of(table, label, column, seed) for table, label, column, _, seed in found}
     chosen = [(stage, name) for stage, named in runs(options).items() for name in named]
-    if missing := [name for stage, name in chosen if not (folder(options, stage, name) / "scores.json").exists()]:
+    if missing := [name for stage, name in chosen if (stage, *name.partition(" seed ")[::2]) not in done]:
         print("not trained, so in no table: " + ", ".join(missing))
 
 
