@@ -2,7 +2,7 @@
 
     benchmarks/accelerator.sh [--methods simcse micse is_bert mlm] [--sentences 64 512] [--attention pallas plain] [--seconds 580]
 
-First MiniLM's shape embeds 512 rows in bfloat16 on one device, and 100 queries are compared with a million rows of 384 numbers,
+First MiniLM's shape embeds 512 rows in bfloat16 on one device, and 100 queries are compared with a million rows of 384 dimensions,
 which come from the memory of the host. Then BERT-base trains in bfloat16 on sentences of 64 tokens, first with the fused attention
 of the tables of benchmarks/plans.py, then without. `--sentences` is the number for one device. On a CPU the shapes are tiny and the
 attention is plain, which tests the script. A row is left out and named if it would end after `--seconds`, assuming that it takes as

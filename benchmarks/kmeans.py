@@ -43,7 +43,7 @@ def main():
     vectors = Vectors(options.vectors, verify=False)
     rows = np.asarray(vectors[0 : len(vectors)], np.float32)
     rows = np.ascontiguousarray(rows / np.linalg.norm(rows, axis=1, keepdims=True))
-    print(f"{len(rows):,} rows of {rows.shape[1]} numbers, load {os.getloadavg()[0]:.1f}")
+    print(f"{len(rows):,} rows of {rows.shape[1]} dimensions, load {os.getloadavg()[0]:.1f}")
     print(f"{'groups':>6}  {'':<20}{'seconds':>9}{'ratio':>9}{'mean cosine':>13}")
     for k in options.groups:
         our_quality(rows, k, 0)  # compiles

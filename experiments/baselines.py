@@ -73,9 +73,9 @@ SIMILARITY_BLOCK = Block(
     (),
     """\
 These are the baselines of all tables with similarity sets (Spearman × 100). The word vectors are
-GloVe with 50 numbers. The first tf-idf and SIF as published are fitted on the scored sentences, the
-others on 100,000 Wikipedia sentences. tf-idf has all words. More than 4,096 are projected to 4,096
-numbers.""",
+50-dimensional GloVe. The first tf-idf and SIF as published are fitted on the scored sentences, the
+others on 100,000 Wikipedia sentences. tf-idf uses the whole vocabulary. A vocabulary of more than
+4,096 words is projected to 4,096 dimensions.""",
 )
 TRANSFER_BLOCK = Block(
     HERE / "transfer_baselines.csv",
@@ -87,7 +87,7 @@ TRANSFER_BLOCK = Block(
 These are the baselines of all tables with transfer tasks (accuracy; Pearson × 100 for SICK-R and
 STS-B). Only the classifier is trained. Its settings change the scores, so compare rows of one
 classifier. Random projections are those of Wieting and Kiela (2019): the largest value over the
-words of a sentence. The words of tf-idf are projected to 1,024 numbers. Its frequencies are those
+words of a sentence. The words of tf-idf are projected to 1,024 dimensions. Its frequencies are those
 of all sentences of a task, or of 100,000 Wikipedia sentences. The average has no MR.""",
 )
 BLOCKS = (SIMILARITY_BLOCK, TRANSFER_BLOCK)

@@ -132,7 +132,7 @@ def distilled() -> dict[str, float]:
 
 
 def tables() -> dict[str, float]:
-    """Mean scores of static tables with 1,024 numbers for words of mini-2, without training and with AMI; and of tf-idf."""
+    """Mean scores of static tables with 1,024 dimensions for words of mini-2, without training and with AMI; and of tf-idf."""
     scores: dict[tuple[str, str], list[float]] = {}
     for row in results("stronger", "tables.csv"):
         if row["text"] == "mix":

@@ -101,7 +101,7 @@ def test_words_add_numbers_whose_cosine_is_that_of_the_weighted_bags_of_pieces(s
     bags = shares * sif_weights(counts, 1e-3)
     found, expected = (unit_length(rows) @ unit_length(rows).T for rows in (shares @ word_part, bags))
     np.testing.assert_allclose(found, expected, atol=5 / np.sqrt(words))
-    assert "The last 4096 numbers stand for the words themselves" in (output / "README.md").read_text(encoding="utf-8")
+    assert "The last 4096 dimensions stand for the words themselves" in (output / "README.md").read_text(encoding="utf-8")
 
 
 def test_encode_and_search_read_it(static, teacher, capsys):

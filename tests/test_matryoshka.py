@@ -190,11 +190,11 @@ def test_every_width_is_scored_and_the_card_and_the_report_say_how_much_it_keeps
     assert whole["retrieval"] == pytest.approx(scores["diagnostics"]["retrieval"], abs=1e-3)
     assert scores["widths"]["8"]["grammar-test"] != whole["grammar-test"]
     card = (trained / "export" / "README.md").read_text()
-    assert "`truncate_dim=K` keeps K of them. Their scores: mean Spearman x 100 of 2 sets: 8 numbers " in card
-    assert "%), 16 numbers " in card
-    assert ", all 32 numbers " in card
+    assert "`truncate_dim=K` keeps K of them. Their scores: mean Spearman x 100 of 2 sets: 8 dimensions " in card
+    assert "%), 16 dimensions " in card
+    assert ", all 32 dimensions " in card
     assert program(report, ["jax-sentemb report", "--workdir", str(trained)]) == 0
-    assert "mean Spearman x 100 of 2 sets: 8 numbers" in (trained / "report.html").read_text()
+    assert "mean Spearman x 100 of 2 sets: 8 dimensions" in (trained / "report.html").read_text()
 
 
 @pytest.mark.parametrize("folder", ["", "export"])

@@ -38,7 +38,7 @@ def test_whitened_vectors_have_covariance_one(width):
 
 def test_what_cannot_be_fitted_is_refused():
     flat = np.concatenate([VECTORS[:, :2], np.ones((200, 4))], axis=1)
-    with pytest.raises(ConfigError, match="vary in 2 dimensions"):
+    with pytest.raises(ConfigError, match="vary in 2 of them"):
         whitening(flat, 3)
     with pytest.raises(ConfigError, match="from 1 to 5"):
         without_components(VECTORS, 6)
@@ -53,7 +53,7 @@ def test_the_export_has_the_layer_and_unit_length(tmp_path, capsys):
     (tmp_path / "corpus.txt").write_text("\n".join(SENTENCES) + "\n", encoding="utf-8")
     common = ["jax-sentemb", "postprocess", "--model", f"{tmp_path}/model", "--corpus", f"{tmp_path}/corpus.txt"]
     assert program(main, [*common, "--whiten", "--width", "5", "--output", f"{tmp_path}/white"]) == 0
-    assert "16 numbers become 5" in capsys.readouterr().out
+    assert "16 dimensions become 5" in capsys.readouterr().out
     vectors = load(tmp_path / "white")(SENTENCES)
     raw = before_length(load(tmp_path / "white"), SENTENCES)
     np.testing.assert_allclose(raw.T @ raw / len(raw), np.eye(5), atol=1e-3)
@@ -64,6 +64,6 @@ def test_the_export_has_the_layer_and_unit_length(tmp_path, capsys):
     assert program(main, [*common[:-1], str(few), "--whiten", "--output", f"{tmp_path}/few"]) == 0
     said = capsys.readouterr()
     assert "5 sentences are too few for 16 dimensions" in said.err
-    assert "16 numbers become 4" in said.out
+    assert "16 dimensions become 4" in said.out
     for wrong in (["--whiten", "--remove", "1"], ["--remove", "1", "--width", "3"], []):
         assert program(main, [*common, *wrong, "--output", f"{tmp_path}/x"]) == 2

@@ -1,4 +1,4 @@
-"""Makes static tables of mini-2 and of mini-2 trained with AMI, with and without numbers for words, and scores them.
+"""Makes static tables of mini-2 and of mini-2 trained with AMI, with and without dimensions for words, and scores them.
 
     python experiments/stronger/texts.py --data DIR --output texts
     python experiments/stronger/tables.py --texts texts --data DIR --mini experiments/pretraining/mini-2 --output runs/tables

@@ -57,7 +57,7 @@ def main(argv: list[str]) -> int:
         progress_bar.close()
     rows, width = table.vectors.shape
     megabytes = table.vectors.nbytes / 1e6
-    print(plain(f"{options.output}: {rows:,} pieces of {width} numbers, {megabytes:.1f} MB, from {len(sentences):,} sentences"))
+    print(plain(f"{options.output}: {rows:,} pieces of {width} dimensions, {megabytes:.1f} MB, from {len(sentences):,} sentences"))
     return 0
 
 

@@ -18,7 +18,7 @@ EPILOG = """\
 models: a work directory of a run, an export, any Hugging Face BERT or sentence-transformers directory or hub name, a file of word
 vectors (GloVe or fastText text, .vec, .npz, also .gz and .xz), or tf-idf. Several models give several rows. Options follow an @:
   bert@cls  bert@mean  bert@first_last   the pooling of an encoder
-  runs/m@64                              the first 64 numbers of an embedding; the widths of train.matryoshka are all scored
+  runs/m@64                              the first 64 dimensions of an embedding; the widths of train.matryoshka are all scored
   multi@f  multi@max+mean+concatenation  views and poolings of a multi-view model (--vectors FILE adds words to its vocabulary)
   bert@mean+whiten                       whitens the embeddings of a task; remove-first removes their first component; unit length
   glove.txt@sif+remove-first             word vectors weighted by rarity (SIF); stop-words leaves out function words

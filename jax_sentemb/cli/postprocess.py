@@ -70,7 +70,7 @@ def main(argv: list[str]) -> int:
             f"{len(sample)} sentences are too few for {inputs} dimensions, so some dimensions are lost: give many more sentences, "
             "or --remove 1"
         )
-    print(plain(f"{options.output}: {inputs} numbers become {outputs}, fitted to {len(sample):,} sentences"))
+    print(plain(f"{options.output}: {inputs} dimensions become {outputs}, fitted to {len(sample):,} sentences"))
     return 0
 
 

@@ -146,8 +146,8 @@ def describe_widths(scores: Mapping[str, Mapping[str, float]]) -> str:
     *shorter, whole = ((width, mean(values)) for width, values in scores.items())
     sets = len(scores[whole[0]]) - 1
     metric = f"mean Spearman x 100 of {sets} set{'s' * (sets != 1)}" if sets else "retrieval x 100 of halves of sentences"
-    parts = [f"{width} numbers {score:.2f}" + (f" ({score / whole[1]:.1%})" if whole[1] else "") for width, score in shorter]
-    return f"{metric}: {', '.join([*parts, f'all {whole[0]} numbers {whole[1]:.2f}'])}"
+    parts = [f"{width} dimensions {score:.2f}" + (f" ({score / whole[1]:.1%})" if whole[1] else "") for width, score in shorter]
+    return f"{metric}: {', '.join([*parts, f'all {whole[0]} dimensions {whole[1]:.2f}'])}"
 
 
 def render_word_card(metadata: Mapping[str, Any], step: int, stock: bool) -> str:

@@ -67,7 +67,7 @@ def whitening(vectors: Float[np.ndarray, "n width"], width: int = 0) -> Params:
     width = width or varies
     if width > varies:
         raise ConfigError(
-            f"width={width}: {len(vectors):,} embeddings of {len(mean)} numbers vary in {varies} dimensions only; "
+            f"width={width}: {len(vectors):,} embeddings of {len(mean)} dimensions vary in {varies} of them only; "
             "give a smaller width or more sentences"
         )
     return _layer(axes[:, :width] / np.sqrt(variances[:width]), mean)
