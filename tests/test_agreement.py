@@ -10,7 +10,7 @@ from jax_sentemb.evaluation.agreement import agreement
 from jax_sentemb.methods.cross_encoder import CrossEncoder
 from jax_sentemb.methods.distillation import Distillation
 from jax_sentemb.methods.simcse import SimCSE
-from jax_sentemb.training.agreement import Agreement, HeldOut, held_out_sentences
+from jax_sentemb.training.agreement import Agreement, HeldOut, check_judge, held_out_sentences
 
 NO_SAMPLE = None  # no sentences of the corpus are read
 RANDOM = np.random.default_rng(0)
@@ -61,9 +61,9 @@ def config(method, **settings):
 def test_other_text_is_read_with_the_vectors_of_the_teacher(tmp_path):
     (tmp_path / "other.txt").write_text("".join(f"word{number} word{number + 1}\n" for number in range(30)))
     held_out = held_out_sentences(
-        config(Distillation(teacher="words:9"), held_out=str(tmp_path / "other.txt")), None, [], 1, NO_SAMPLE
+        config(Distillation(teacher="words:19"), held_out=str(tmp_path / "other.txt")), None, [], 1, NO_SAMPLE
     )
-    assert (len(held_out.sentences), held_out.vectors.shape) == (30, (30, 9))
+    assert (len(held_out.sentences), held_out.vectors.shape) == (30, (30, 19))
     assert held_out.vectors[3] @ held_out.vectors[4] > held_out.vectors[3] @ held_out.vectors[9]  # a word in common
     assert held_out_sentences(config(Distillation()), None, [], 1, NO_SAMPLE) is None
     assert held_out_sentences(config(SimCSE()), None, [], 1, NO_SAMPLE) is None
@@ -72,10 +72,14 @@ def test_other_text_is_read_with_the_vectors_of_the_teacher(tmp_path):
 def test_held_out_text_without_a_teacher_or_without_a_model_is_refused(tmp_path):
     with pytest.raises(ConfigError, match=r"held_out=a\.txt: SimCSE has no teacher; name one with eval\.teacher=MODEL"):
         held_out_sentences(config(SimCSE(), held_out="a.txt"), None, [], 1, NO_SAMPLE)
+    adapted = config(Distillation(teacher="start,words:19"), held_out="a.txt")
+    adapted.encoder.weights = "model"
+    with pytest.raises(ConfigError, match=r"held_out=a\.txt: the start is among the teachers; name one with eval\.teacher=MODEL"):
+        held_out_sentences(adapted, None, [], 1, NO_SAMPLE)
     with pytest.raises(ConfigError, match=r"eval\.held_out=a\.txt: method\.teacher=.*npy has vectors of the training text only"):
         held_out_sentences(config(Distillation(teacher=str(tmp_path / "x.npy")), held_out="a.txt"), None, [], 1, NO_SAMPLE)
     with pytest.raises(DataError, match=r"^eval\.held_out="):
-        held_out_sentences(config(Distillation(teacher="words:9"), held_out=str(tmp_path / "none.txt")), None, [], 1, NO_SAMPLE)
+        held_out_sentences(config(Distillation(teacher="words:19"), held_out=str(tmp_path / "none.txt")), None, [], 1, NO_SAMPLE)
 
 
 def test_a_teacher_that_was_removed_during_the_run_costs_only_its_speed(tmp_path, capsys):
@@ -92,7 +96,7 @@ def test_a_teacher_that_was_removed_during_the_run_costs_only_its_speed(tmp_path
 @pytest.mark.parametrize(
     ("method", "judge", "problem"),
     [
-        (Distillation(), "model", r"^eval\.teacher=model: this method has a teacher, method\.teacher; leave eval\.teacher out"),
+        (Distillation(), "model", r"^eval\.teacher=model: the method already has a teacher that judges it; leave this one out"),
         (CrossEncoder(), "model", "a cross-encoder has no embeddings to compare"),
         (SimCSE(), "vectors.npy", r"^eval\.teacher=vectors\.npy: is a file of vectors; name the model"),
         (SimCSE(), "/no/such/model", r"^eval\.teacher=/no/such/model"),
@@ -100,4 +104,4 @@ def test_a_teacher_that_was_removed_during_the_run_costs_only_its_speed(tmp_path
 )
 def test_a_judge_is_a_model_of_a_method_without_a_teacher(method, judge, problem):
     with pytest.raises(ConfigError, match=problem):
-        held_out_sentences(config(method, teacher=judge), None, [], 1, lambda count: ["a sentence"])
+        check_judge(config(method, teacher=judge))

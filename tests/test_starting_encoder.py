@@ -24,15 +24,18 @@ from jax_sentemb.inference.encoder import SentenceEncoder
 from jax_sentemb.inference.load import load
 from jax_sentemb.methods.distillation import Distillation
 from jax_sentemb.methods.is_bert import ISBERT
+from jax_sentemb.methods.mirror_bert import MirrorBERT
 from jax_sentemb.methods.simcse import SimCSE
+from jax_sentemb.methods.through_dense import ThroughDense, through_dense
+from jax_sentemb.models.dense import DENSE
 from jax_sentemb.provenance import EXPORT, KEY, mark
 from jax_sentemb.recipes import read_config
 from jax_sentemb.training import starting_encoder
 from jax_sentemb.training.starting_encoder import (
     averaged,
-    has_start_as_teacher,
     judging_teacher,
     read_start,
+    start_as_teacher,
     with_start,
     worse_than_start,
 )
@@ -262,23 +265,54 @@ def test_the_start_can_be_a_teacher(encoder, tmp_path):
     plain = tmp_path / "plain"
     shutil.copytree(encoder, plain)
     (plain / "modules.json").unlink()
-    config, _ = started(distilled(plain, "words:16,start"))
+    config, notes = started(distilled(plain, "words:16,start"))
     assert config.method.teacher == f"words:16,{plain}@mean"
+    assert notes == [f"{plain}@mean is not a sentence encoder, so as its own teacher it teaches little; start from one"]
     with pytest.raises(ConfigError, match=r"means the encoder before the training: give encoder\.weights"):
         started(distilled("", "start"))
 
 
 def test_the_start_as_teacher_is_no_stronger_model(encoder):
-    for teacher in ("start,words:16", f"{encoder}@mean", f"other,{encoder}"):
+    for teacher, name in (
+        ("start,words:16", "start"), (f"{encoder}@mean", f"{encoder}@mean"), (f"other,{encoder}", str(encoder)),
+    ):  # fmt: skip
         config = distilled(encoder, teacher)
-        assert has_start_as_teacher(config)
-        assert judging_teacher(config) is config.method
-        config.eval.teacher = "stronger"
+        assert start_as_teacher(config) == name
         assert judging_teacher(config) is None
     for config in (config_of(encoder, SimCSE()), distilled(encoder, "other"), distilled(encoder, str(encoder), layers="1")):
-        assert not has_start_as_teacher(config)
-        config.eval.teacher = "stronger"
+        assert not start_as_teacher(config)
         assert judging_teacher(config) is (config.method if isinstance(config.method, Distillation) else None)
+
+
+@pytest.fixture(scope="module")
+def with_dense(tmp_path_factory):
+    """A sentence encoder with a dense layer after its pooling."""
+    folder = tmp_path_factory.mktemp("dense")
+    model = tiny_model(SENTENCES, 300, normalize=True, dense=("tanh",))
+    kernel = np.random.default_rng(0).normal(size=(16, 16)).astype(np.float32)
+    model.params[DENSE] = {"layer_0": {"kernel": kernel, "bias": np.linspace(-1, 1, 16, dtype=np.float32)}}
+    write_export(folder / "model", model)
+    (folder / "corpus.txt").write_text("\n".join(SENTENCES) + "\n", encoding="utf-8")
+    return folder / "model"
+
+
+def test_a_start_with_dense_layers_has_nothing_to_learn_from_itself(with_dense, tmp_path):
+    """The gradient of a ranking is 0 where student and teacher have the same vectors, so both are read after these layers."""
+    options = {"method.teacher": "start", "encoder.dropout": 0.0, "train.max_steps": 1, "optimizer.learning_rate": 1e-9}
+    train_adapt(with_dense, tmp_path / "run", recipe="adapt_words", **options)
+    records = map(json.loads, (tmp_path / "run" / "metrics.jsonl").read_text().splitlines())
+    norms = [record["train/grad_norm"] for record in records if "train/grad_norm" in record]
+    assert norms == [pytest.approx(0, abs=1e-2)]  # the teacher's vectors are float16
+
+
+def test_the_loss_reads_the_dense_layers_of_a_start_unless_a_head_or_a_queue_has_another_width(with_dense):
+    for method in (MirrorBERT(), Distillation(cosine=0.0, rank=1.0, output="student")):
+        assert isinstance(through_dense(method, ("tanh",)), ThroughDense)
+        assert through_dense(method, ()) is method
+    for method in (SimCSE(), Distillation(), ISBERT()):
+        assert through_dense(method, ("tanh",)) is method
+    for method, place in ((MirrorBERT(), "their output"), (SimCSE(), "the embedding before them")):
+        assert started(config_of(with_dense, method))[1][-1].endswith(f"not trained, and the loss is on {place}")
 
 
 def test_the_recipe_with_words_moves_texts_with_the_same_rare_words_together(encoder, tmp_path, capfd):

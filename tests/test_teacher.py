@@ -167,10 +167,10 @@ def test_a_directory_of_a_text_with_blank_lines_has_a_row_for_each_line(folder, 
 
 def test_the_cosine_of_several_teachers_is_the_mean_of_theirs(folder):
     sentences = open_corpus(str(folder / "corpus.txt"))
-    names = str(folder / "model"), "words:7"
+    names = str(folder / "model"), "words:17"
     both = teacher_vectors(", ".join(names), "float32", sentences, ALL)
     rows = np.array([1, 2, 50])
-    assert both.width == 16 + 7
+    assert both.width == 16 + 17
     cosines = [
         each.take(rows) @ each.take(rows).T
         for each in (both, *(teacher_vectors(name, "float32", sentences, ALL) for name in names))
@@ -206,9 +206,52 @@ def test_a_path_with_a_comma_is_one_teacher(folder, tmp_path):
     shutil.copytree(folder / "model", tmp_path / "a,b")
     assert teacher_names(str(tmp_path / "a,b")) == [str(tmp_path / "a,b")]
     assert teacher_names("one, two,") == ["one", "two"]
+    path = str(tmp_path / "a,b")
+    assert teacher_names(f"one,{path},{path}@mean, two") == ["one", path, f"{path}@mean", "two"]
 
 
-@pytest.mark.parametrize("name", ["./missing", "words:0", "words:x"])
+def test_words_of_scripts_without_spaces_are_pairs_of_characters(tmp_path):
+    lines = [
+        "我在北京的公园里散步",
+        "北京有很多公园",
+        "股票市场今天下跌",
+        "हिन्दी में लिखा",
+        "हिन्दी",
+        "cafe\u0301",
+        "caf\u00e9",
+        "东 kg",
+        "东",
+    ]
+    (tmp_path / "lines.txt").write_text("\n".join(lines), encoding="utf-8")
+    vectors = teacher_vectors("words:4096", "float32", open_corpus(str(tmp_path / "lines.txt")), ALL).take(np.arange(len(lines)))
+    cosines = vectors @ vectors.T
+    assert cosines[0, 1] > 0.2 > cosines[0, 2] + 0.1
+    assert cosines[3, 4] > 0.4
+    assert cosines[5, 6] == pytest.approx(1)
+    assert cosines[7, 8] > 0.5
+
+
+def test_the_start_reads_a_text_without_the_prompt_of_documents(folder):
+    sentences, name = open_corpus(str(folder / "corpus.txt")), str(folder / "model")
+    vectors = teacher_vectors(name, "float32", sentences, ALL, start=name).take(np.arange(5))
+    encoder = SentenceEncoder(folder / "model")
+    np.testing.assert_allclose(vectors, encoder.encode(LINES[:5], normalize_embeddings=True), atol=1e-3)
+    assert np.abs(vectors - expected(folder, LINES[:5])).max() > 0.01
+
+
+def test_every_teacher_is_opened_before_one_encodes(folder, cache):
+    names = f"{folder / 'model'},words:10000"
+    with pytest.raises(ConfigError, match=r"words:10000: write words:WIDTH with a WIDTH from 16 to 9999"):
+        teacher_vectors(names, "float32", open_corpus(str(folder / "corpus.txt")), ALL)
+    assert not list(cache.glob("*.vectors"))
+
+
+def test_a_misspelled_keyword_is_told_the_right_ones(folder):
+    with pytest.raises(ConfigError, match=r"^method\.teacher=Start: .*; other teachers are start and words:4096$"):
+        teacher_vectors("Start", "float32", open_corpus(str(folder / "corpus.txt")), ALL)
+
+
+@pytest.mark.parametrize("name", ["./missing", "words:0", "words:x", "words:15"])
 def test_a_teacher_that_is_missing_is_named_in_one_line(folder, name):
     with pytest.raises(ConfigError, match=rf"^method\.teacher={name}") as caught:
         teacher_vectors(name, "float32", open_corpus(str(folder / "corpus.txt")), ALL)

@@ -88,7 +88,7 @@ CURVE = {
     for text in ("wiki", "mix")
 }
 CURVE_STEPS = 500
-# Widths of an embedding of mini-2, which has 256 dimensions. The teacher's width cannot be cut, so the student's vectors are exported.
+# Widths of an embedding of mini-2, which has 256. The teacher's width cannot be cut, so the student's vectors are exported.
 WIDTHS = (64, 128)
 TRAINED_WIDTHS = {"train.matryoshka": ",".join(map(str, WIDTHS))}
 PREFIXES = FINAL["mini-2"] | TRAINED_WIDTHS | {"method.output": "student"}

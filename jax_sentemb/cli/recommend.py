@@ -166,9 +166,9 @@ DISTILLED = (
     "all-MiniLM-L6-v2 ({teacher}) as the teacher, by 6,000 steps on 200,000 texts (experiments/stronger, {seeds} seeds):"
 ).format(**MEASURED["distilled"])
 WORDS = (
-    "a static table with dimensions for words, after this training or instead of it: on the same sets it scores {trained} after it, "
-    "{untrained} without it (--model with the BERT), and tf-idf of the same text {tfidf} (experiments/stronger, {seeds} seeds); it "
-    "ignores the order of words:"
+    "a static table with dimensions for words, after this training or instead of it: on the same sets it scores {trained} after "
+    "it, {untrained} without it (--model with the BERT), and tf-idf of the same text {tfidf} "
+    "(experiments/stronger, {seeds} seeds); it ignores the order of words:"
 ).format(**MEASURED["tables"])
 FASTER = (
     "a small encoder from three of its layers, if it is too slow: layers 1, 3 and 5 of all-MiniLM-L6-v2 kept {layers} of its "

@@ -8,9 +8,11 @@ shard that is missing.
 import contextlib
 import functools
 import hashlib
+import itertools
 import math
 import re
 import shutil
+import unicodedata
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -43,11 +45,27 @@ from jax_sentemb.types import EncodedSentences
 ROWS = 1 << 13  # sentences of a shard: an interruption loses at most the work on one shard
 WORDS = "words:"  # begins the name of a teacher without a model
 COUNTED, SIGNS = 1 << 20, 1 << 14  # lines in which words are counted; words whose signs are kept
+LEAST_WIDTH = 16  # of WORDS; the signs of two words may cancel each other in fewer dimensions
+DEFAULT = ""  # the role of a text with the default prompt of its encoder
+# Characters of scripts without spaces: Thai, Lao, Myanmar, Khmer, Hiragana, Katakana, Han.
+SPACELESS = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+RUNS = re.compile(rf"([{SPACELESS}]{{2,}})|[{SPACELESS}]|[^{SPACELESS}\s]+")
 
 
 def teacher_names(teacher: str) -> list[str]:
-    """Return the teachers that method.teacher names, separated by commas; a path may contain commas."""
-    return [teacher] if user_path(teacher).exists() else [name.strip() for name in teacher.split(",") if name.strip()]
+    """Return the teachers that method.teacher names, separated by commas; the path of one may contain commas."""
+    parts, names = teacher.split(","), []
+    while parts:
+        joined = [",".join(parts[:count]).strip() for count in range(len(parts), 0, -1)]
+        name = next((name for name in joined[:-1] if _is_path(name)), joined[-1])
+        names += [name] if name else []
+        parts = parts[len(joined) - joined.index(name) :]
+    return names
+
+
+def _is_path(name: str) -> bool:
+    source, at, options = name.rpartition("@")
+    return user_path(name).exists() or bool(at and "," not in options and user_path(source).exists())
 
 
 def open_teacher(setting: str, name: str, dtype: str) -> SentenceEncoder:
@@ -55,7 +73,8 @@ def open_teacher(setting: str, name: str, dtype: str) -> SentenceEncoder:
     try:
         encoder = SentenceEncoder(name, dtype=dtype)
     except ConfigError as error:
-        raise ConfigError(Setting(setting, name), f": {str(error).removeprefix(f'{name}: ')}") from None
+        others = f"; other teachers are start and {WORDS}4096" if setting == "method.teacher" and "/" not in name else ""
+        raise ConfigError(Setting(setting, name), f": {str(error).removeprefix(f'{name}: ')}{others}") from None
     _warn_without_pooling(Setting(setting, name))
     return encoder
 
@@ -71,7 +90,7 @@ def _warn_without_pooling(teacher: Setting) -> None:
     print_warning(note_text(teacher, f"{problem}; name a sentence encoder, or a pooling, as in {source}@first_last"))
 
 
-def teacher_vectors(teacher: str, dtype: str, sentences: Sentences, subset: Subsample) -> LineVectors:
+def teacher_vectors(teacher: str, dtype: str, sentences: Sentences, subset: Subsample, start: str = "") -> LineVectors:
     """Return the vectors of `teacher` for lines of `sentences`; those of several teachers are concatenated.
 
     Args:
@@ -79,13 +98,23 @@ def teacher_vectors(teacher: str, dtype: str, sentences: Sentences, subset: Subs
         dtype: Precision of the matrix products of a model, float32 or bfloat16.
         sentences: The text.
         subset: The lines of the text that are used. A model encodes only these.
+        start: The teacher that is the encoder before the training. It reads a text as the run does, without a prompt for documents.
 
     Raises:
         ConfigError: A teacher is missing or does not embed sentences.
         DataError: A directory of vectors was made from another text.
         ResourceError: The cache cannot be written.
     """
-    parts = [_vectors_of(name, dtype, sentences, subset) for name in teacher_names(teacher)]
+    names = teacher_names(teacher)
+    opened = {name: _opened(name, dtype, sentences) for name in names}  # before one encodes, so that a mistake is told at once
+    lines = draw(len(sentences), subset) if subset.size else None
+    vectors: dict[str, LineVectors] = {}
+    for name, source in opened.items():
+        if isinstance(source, SentenceEncoder):
+            role = DEFAULT if name == start else "document"
+            source = EncodedLines(encode_once(source, dtype, sentences, lines, role), lines)
+        vectors[name] = source
+    parts = [vectors[name] for name in names]
     return parts[0] if len(parts) == 1 else ConcatenatedVectors(parts)
 
 
@@ -95,14 +124,13 @@ def has_vectors(name: str) -> bool:
     return path.suffix == ".npy" or manifest_path(path).is_file()
 
 
-def _vectors_of(name: str, dtype: str, sentences: Sentences, subset: Subsample) -> LineVectors:
+def _opened(name: str, dtype: str, sentences: Sentences) -> LineVectors | SentenceEncoder:
+    """Return the vectors that a teacher names, or the model that is to compute them."""
     if name.startswith(WORDS):
         return WordVectors(name, sentences)
     if has_vectors(name):
         return EncodedLines.of_directory(name, sentences)
-    lines = draw(len(sentences), subset) if subset.size else None
-    encoder = open_teacher("method.teacher", name, dtype)
-    return EncodedLines(encode_once(encoder, dtype, sentences, lines), lines)
+    return open_teacher("method.teacher", name, dtype)
 
 
 class EncodedLines:
@@ -165,16 +193,19 @@ def _check_finite(vectors: Vectors, teacher: Setting) -> None:
 
 
 class WordVectors:
-    """Read tf-idf vectors of the text itself, projected to WIDTH numbers by random signs (Johnson and Lindenstrauss 1984).
+    """Read tf-idf vectors of the text itself, projected to WIDTH dimensions by random signs (Johnson and Lindenstrauss 1984).
 
     The weight of a word is ln((1 + n) / (1 + d)) + 1, as in scikit-learn; d of n lines have it. A cosine differs from that of the
-    tf-idf vectors by about 1 / sqrt(WIDTH).
+    tf-idf vectors by about 1 / sqrt(WIDTH). In scripts without spaces, such as Chinese and Thai, each pair of neighbouring
+    characters is a word.
     """
 
     def __init__(self, name: str, sentences: Sentences) -> None:
-        if not (match := re.fullmatch(rf"{WORDS}(\d{{1,4}})", name)) or not int(match[1]):
-            raise ConfigError(Setting("method.teacher", name), ": write words:WIDTH, for instance words:1024")
-        self.width, self._sentences = int(match[1]), sentences
+        width = name.removeprefix(WORDS)
+        if not re.fullmatch("[0-9]{2,4}", width) or int(width) < LEAST_WIDTH:
+            problem = f": write words:WIDTH with a WIDTH from {LEAST_WIDTH} to 9999, for instance words:4096"
+            raise ConfigError(Setting("method.teacher", name), problem)
+        self.width, self._sentences = int(width), sentences
         self.fingerprint = f"{name}|{sentences.fingerprint}"
         self._signs = functools.lru_cache(SIGNS)(self._signs_of)
 
@@ -200,8 +231,16 @@ class WordVectors:
 
 
 def _words(text: str) -> list[str]:
-    """Return the words of a text in lower case; a text without any is one word."""
-    return re.findall(r"\w+", text.lower()) or [text]
+    """Return the words of a text in lower case, for scripts without spaces pairs of characters; a text without any is one word."""
+    text = unicodedata.normalize("NFKC", text).lower()
+    words: list[str] = []
+    for run in RUNS.finditer("".join(character if _is_of_word(character) else " " for character in text)):
+        words += map("".join, itertools.pairwise(run[1])) if run[1] else [run[0]]
+    return words or [text]
+
+
+def _is_of_word(character: str) -> bool:
+    return character.isalnum() or character == "_" or unicodedata.category(character).startswith("M")
 
 
 class _Lines:
@@ -217,7 +256,9 @@ class _Lines:
         return self._sentences[int(self._lines[row])]
 
 
-def encode_once(encoder: SentenceEncoder, dtype: str, sentences: Sentences, lines: Int[np.ndarray, " lines"] | None) -> Vectors:
+def encode_once(
+    encoder: SentenceEncoder, dtype: str, sentences: Sentences, lines: Int[np.ndarray, " lines"] | None, role: str = "document"
+) -> Vectors:
     """Return the vectors of a model for a text or some of its lines, which are computed unless the cache has them.
 
     The call waits while another process computes the same vectors. A damaged entry is computed again.
@@ -227,13 +268,14 @@ def encode_once(encoder: SentenceEncoder, dtype: str, sentences: Sentences, line
         dtype: Precision of its matrix products.
         sentences: The text.
         lines: The lines to encode; None encodes all.
+        role: "document" for the prompt of documents if there is one; DEFAULT for the default prompt.
     """
-    prompt = encoder.prompt_for("document")
+    prompt = encoder.prompt_for(role)
     sources = {
         "model": Source("teacher", encoder.fingerprint),
         "corpus": Source("corpus", sentences.fingerprint),
         "lines": None if lines is None else hashlib.sha256(lines.tobytes()).hexdigest(),
-        "prompt": encoder.encode_settings.prompt_text("document"),
+        "prompt": encoder.encode_settings.prompt_text(role),
         "precision": "float16",
         "dtype": dtype,
         "normalize": True,

@@ -20,7 +20,7 @@ from jax_sentemb.evaluation.agreement import AGREEMENT, MAX_SENTENCES, SELECTING
 from jax_sentemb.files import print_warning
 from jax_sentemb.inference.embedder import Embedder
 from jax_sentemb.inference.load import load
-from jax_sentemb.methods.base import Method
+from jax_sentemb.methods.distillation import Distillation
 from jax_sentemb.models.dense import DENSE
 from jax_sentemb.parallel import gather, gather_texts
 from jax_sentemb.system.terminal import Progress
@@ -59,21 +59,18 @@ def held_out_sentences(
     if student is None:
         if not judge:
             if files:
+                has_start = isinstance(method, Distillation)
+                problem = "the start is among the teachers" if has_start else f"{type(method).__name__} has no teacher"
                 raise ConfigError(
                     Setting("eval.held_out", files),
-                    f": {type(method).__name__} has no teacher; name one with ",
+                    f": {problem}; name one with ",
                     Setting("eval.teacher", "MODEL"),
                     ", or leave it out",
                 )
             return None
-        _check_judge(judge, method)
         if files:
             return _of_files(files, (config.data.column, config.data.join), Setting("eval.teacher", judge), "float32")
         return _judged(judge, sample(MAX_SENTENCES))
-    if judge:
-        raise ConfigError(
-            Setting("eval.teacher", judge), ": this method has a teacher, ", Setting("method.teacher"), "; leave eval.teacher out"
-        )
     if files:
         teacher = Setting("method.teacher", student.teacher)
         return _of_files(files, (config.data.column, config.data.join), teacher, student.teacher_precision)
@@ -88,12 +85,17 @@ def held_out_sentences(
     return HeldOut(sentences, vectors)
 
 
-def _check_judge(judge: str, method: Method) -> None:
-    """Raise ConfigError if eval.teacher is not a model, or the method has no embeddings to judge."""
-    if method.is_cross_encoder:
-        raise ConfigError(Setting("eval.teacher", judge), ": a cross-encoder has no embeddings to compare; leave it out")
-    if names := [name for name in teacher_names(judge) if has_vectors(name)]:
-        raise ConfigError(Setting("eval.teacher", names[0]), ": is a file of vectors; name the model that made them")
+def check_judge(config: Config) -> None:
+    """Raise ConfigError if eval.teacher is not a model, the method has its own judge, or it has no embeddings to judge."""
+    names, given = teacher_names(config.eval.teacher), Setting("eval.teacher", config.eval.teacher.strip())
+    if names and judging_teacher(config):
+        raise ConfigError(given, ": the method already has a teacher that judges it; leave this one out")
+    if names and config.method.is_cross_encoder:
+        raise ConfigError(given, ": a cross-encoder has no embeddings to compare; leave it out")
+    for name in names:
+        if has_vectors(name):
+            raise ConfigError(Setting("eval.teacher", name), ": is a file of vectors; name the model that made them")
+        open_teacher("eval.teacher", name, "float32")
 
 
 def _judged(judge: str, sentences: list[str]) -> HeldOut:

@@ -56,7 +56,8 @@ def train(
         workdir: The directory for checkpoints, metrics.jsonl, report.html and the export. The same call continues an interrupted
             run in it. None uses a temporary directory that exists as long as the encoder.
         teacher: The model whose vectors a small encoder learns, or a directory of vectors (method.teacher). With a recipe that
-            has no teacher: a stronger model that judges the encoder (eval.teacher); the start is returned if no step is better.
+            has no teacher, or whose teacher is the start: a stronger model that judges the encoder (eval.teacher). Then the start
+            is returned if no step is better.
         layers: The layers of `model` to start from, or of the teacher if no model is given: 3 takes three layers spread evenly up
             to the last, (1, 3, 5) those with these numbers from 1 (encoder.layers).
         **settings: Any setting by the name of its field (`learning_rate=1e-5`, `max_steps=200`). If two sections have the name,
@@ -131,7 +132,7 @@ def _config(
     is_student = isinstance(config.method, Distillation) and START not in teacher_names(config.method.teacher)
     if teacher:
         settings = {**settings, "method.teacher" if is_student else "eval.teacher": teacher}
-        model = model or (teacher if is_student and "encoder.layers" in settings else "")
+        model = model or (teacher if is_student and teacher != START and "encoder.layers" in settings else "")
     change(config, resolve_names(config, settings))
     if config.sweep or config.variants:
         raise ConfigError(

@@ -29,7 +29,7 @@ from jax_sentemb.training.evaluator import Scorer, score_table, word_overlap_sco
 from jax_sentemb.training.logger import Log
 from jax_sentemb.training.run_metadata import write_json
 from jax_sentemb.training.setup import RunSetup, corpus_sample
-from jax_sentemb.training.starting_encoder import compared, has_start_as_teacher, worse_than_start
+from jax_sentemb.training.starting_encoder import compared, start_as_teacher, worse_than_start
 from jax_sentemb.types import Params
 
 UNJUDGED: Message = (
@@ -139,7 +139,7 @@ class Results:
     def _changes(self, samples: Mapping[str, Any], is_judged: bool) -> dict[str, Any]:
         """Return how many nearest neighbours differ from those of the start, which an untrained student does not tell; {} then."""
         neighbours = samples.get("neighbours", {})
-        is_student = isinstance(self._config.method, Distillation) and not has_start_as_teacher(self._config)
+        is_student = isinstance(self._config.method, Distillation) and not start_as_teacher(self._config)
         if "changed" not in neighbours or is_student:
             return {}
         return {"sentences": neighbours["among"], "changed": neighbours["changed"], "is_judged": is_judged}

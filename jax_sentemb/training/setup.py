@@ -17,6 +17,8 @@ from jax_sentemb.data.batches import AnyBatches, make_batches
 from jax_sentemb.data.corpus import Corpus
 from jax_sentemb.data.divided import Part
 from jax_sentemb.data.examples import Examples, train_validation_split
+from jax_sentemb.data.sentences import Sentences
+from jax_sentemb.data.targets import LineVectors
 from jax_sentemb.data.tokenizer import Lines, Tokenizer
 from jax_sentemb.data.tokens import Subsample
 from jax_sentemb.data.word_tokenizer import WordTokenizer
@@ -26,6 +28,7 @@ from jax_sentemb.evaluation.sts_data import StsTask
 from jax_sentemb.methods.base import Method
 from jax_sentemb.methods.distillation import Distillation
 from jax_sentemb.methods.matryoshka import in_prefixes
+from jax_sentemb.methods.through_dense import through_dense
 from jax_sentemb.models.architectures import make_encoder
 from jax_sentemb.models.bert import BertConfig, first_trained_layer
 from jax_sentemb.models.dense import DENSE
@@ -33,13 +36,13 @@ from jax_sentemb.models.encoder import TokenEncoder
 from jax_sentemb.models.self_attention import kernel_problem
 from jax_sentemb.models.word_vectors import WordsConfig
 from jax_sentemb.parallel import gather, gather_texts, is_main_process
-from jax_sentemb.training.agreement import HeldOut, held_out_sentences
+from jax_sentemb.training.agreement import HeldOut, check_judge, held_out_sentences
 from jax_sentemb.training.argument_folds import is_split, split
 from jax_sentemb.training.corpus_source import PROCESS, corpus_files, corpus_task
 from jax_sentemb.training.dev_task import DEV, DevTask, open_dev_task
 from jax_sentemb.training.encoder_source import BertSource, EncoderSource, WordSource
 from jax_sentemb.training.evaluator import DownstreamTasks, evaluation_tasks
-from jax_sentemb.training.starting_encoder import Start, dense_layers
+from jax_sentemb.training.starting_encoder import Start, dense_layers, start_as_teacher
 from jax_sentemb.types import Params
 
 
@@ -98,7 +101,11 @@ def prepare(config: Config, workdir: Path, start: Start | None = None) -> RunSet
     scored = _evaluation_sets(config.eval, data, method)
     source = _encoder_source(config, scored.sentences, start.settings.default_prompt if start else "")
     method.check(source.blank(), data.batch_size)
-    corpus = _corpus(data, method, source, config.eval.data, workdir)
+    check_judge(config)
+    teacher = None
+    if isinstance(method, Distillation):
+        teacher = functools.partial(teacher_vectors, method.teacher, method.teacher_precision, start=start_as_teacher(config))
+    corpus = _corpus(data, method, source, config.eval.data, workdir, teacher)
     examples: Examples = method.examples(corpus, seed)
     held_out: Examples | None = None
     encoder_config = source.config(corpus.tokenizer)
@@ -227,7 +234,10 @@ def check_attention(options: Train, mesh: Mesh) -> None:
 
 
 def trained_method(config: Config, encoder_config: BertConfig | WordsConfig, dense: tuple[str, ...]) -> Method:
-    """Return the method as the train step takes it, with its loss on prefixes of the embedding if `train.matryoshka` is set.
+    """Return the method as the train step takes it.
+
+    Its loss is that of the vectors after the dense layers of the start, and on prefixes of the embedding if `train.matryoshka` is
+    set.
 
     Args:
         config: The settings.
@@ -237,7 +247,7 @@ def trained_method(config: Config, encoder_config: BertConfig | WordsConfig, den
     widths = config.train.matryoshka
     if widths and dense and config.method.dense is None:
         raise ConfigError(Setting("train.matryoshka", widths), ": the start has dense layers after its pooling; use another start")
-    return in_prefixes(config.method, widths, encoder_config.hidden_size)
+    return in_prefixes(through_dense(config.method, dense), widths, encoder_config.hidden_size)
 
 
 def corpus_sample(setup: RunSetup, count: int, seed: int) -> list[str]:
@@ -280,7 +290,14 @@ def _evaluation_sets(options: Evaluation, data: Data, method: Method) -> Evaluat
     return EvaluationSets(tasks, missing, DEV if dev_task else dev, final, dev_task)
 
 
-def _corpus(data: Data, method: Method, source: EncoderSource, senteval: str, workdir: Path) -> Corpus:
+def _corpus(
+    data: Data,
+    method: Method,
+    source: EncoderSource,
+    senteval: str,
+    workdir: Path,
+    teacher: Callable[[Sentences, Subsample], LineVectors] | None,
+) -> Corpus:
     """Return the corpus, which is read and tokenised when `method` makes its examples. Generated text is written into `workdir`."""
     if data.pack and not method.reads_packed:
         raise ConfigError(
@@ -291,5 +308,5 @@ def _corpus(data: Data, method: Method, source: EncoderSource, senteval: str, wo
     return Corpus(
         lambda pairs: corpus_files(data, senteval, folder, pairs),
         source.tokenizer, data.max_seq_length, Subsample(data.subset, data.subset_seed), data.num_workers, data.pack,
-        functools.partial(teacher_vectors, method.teacher, method.teacher_precision) if isinstance(method, Distillation) else None,
+        teacher,
     )  # fmt: skip

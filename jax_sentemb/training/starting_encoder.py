@@ -16,6 +16,7 @@ from jax_sentemb.formats.model_dir import Readout, read_readout, sentence_poolin
 from jax_sentemb.formats.modules import read_dense
 from jax_sentemb.methods.base import Method
 from jax_sentemb.methods.distillation import START, Distillation
+from jax_sentemb.methods.through_dense import reads_dense
 from jax_sentemb.models.architectures import make_encoder
 from jax_sentemb.training.checkpoint_selection import measure_name
 from jax_sentemb.training.encoder_source import starting_config
@@ -91,7 +92,9 @@ def with_start(config: Config, start: Start | None) -> tuple[Config, list[str]]:
     check_anchor(config)
     config = _with_start_as_teacher(config, start)
     if start is None:
-        return config, []
+        name = start_as_teacher(config)
+        problem = f"{name} is not a sentence encoder, so as its own teacher it teaches little; start from one"
+        return config, [problem] if name else []
     notes, pooling = [], start.readout.pooling
     if not is_kept(config, start) and start.readout.cnn is None:
         changed = _with_pooling(config, str(pooling))
@@ -108,7 +111,8 @@ def with_start(config: Config, start: Start | None) -> tuple[Config, list[str]]:
         config = dataclasses.replace(config, eval=dataclasses.replace(config.eval, max_seq_length=start.max_seq_length))
     if start.dense:
         is_used = is_kept(config, start) and config.method.dense is None
-        use = "not trained, and the loss is on the embedding before them" if is_used else "left out"
+        place = "on their output" if reads_dense(config.method) else "on the embedding before them"
+        use = f"not trained, and the loss is {place}" if is_used else "left out"
         notes.append(f"{start.name} has dense layers after its pooling, which are {use}")
     if start.settings.default_prompt:
         notes.append(f"{start.name} has the default prompt {start.settings.default_prompt!r}, which is put before every sentence")
@@ -129,23 +133,22 @@ def _with_start_as_teacher(config: Config, start: Start | None) -> Config:
     return dataclasses.replace(config, method=dataclasses.replace(method, teacher=teachers))
 
 
-def has_start_as_teacher(config: Config) -> bool:
-    """Return whether the whole start, not some of its layers, is among the teachers of the method."""
+def start_as_teacher(config: Config) -> str:
+    """Return the teacher of the method that is the whole start, not some of its layers; "" if there is none."""
     method, weights = config.method, getattr(config.encoder, "weights", "")
     if not isinstance(method, Distillation) or not weights or getattr(config.encoder, "layers", ""):
-        return False
-    return not {START, weights, f"{weights}@{method.pooling}"}.isdisjoint(teacher_names(method.teacher))
+        return ""
+    starts = (START, weights, f"{weights}@{method.pooling}")
+    return next((name for name in teacher_names(method.teacher) if name in starts), "")
 
 
 def judging_teacher(config: Config) -> Distillation | None:
-    """Return the method if the agreement with its teacher judges it; None if it has none, or if eval.teacher judges it.
+    """Return the method if the agreement with its teacher judges it; None if it has none, or if the start is among its teachers.
 
-    eval.teacher may judge a method whose teacher is the start, since that is no stronger model.
+    Nothing agrees with the start more than the start itself, so it would always be the best. eval.teacher may judge such a method.
     """
     method = config.method
-    if not isinstance(method, Distillation) or (config.eval.teacher.strip() and has_start_as_teacher(config)):
-        return None
-    return method
+    return method if isinstance(method, Distillation) and not start_as_teacher(config) else None
 
 
 def _with_pooling(config: Config, pooling: str) -> Method | None:
