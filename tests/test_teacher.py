@@ -221,12 +221,14 @@ def test_words_of_scripts_without_spaces_are_pairs_of_characters(tmp_path):
         "caf\u00e9",
         "东 kg",
         "东",
+        "हनदू",
     ]
     (tmp_path / "lines.txt").write_text("\n".join(lines), encoding="utf-8")
     vectors = teacher_vectors("words:4096", "float32", open_corpus(str(tmp_path / "lines.txt")), ALL).take(np.arange(len(lines)))
     cosines = vectors @ vectors.T
     assert cosines[0, 1] > 0.2 > cosines[0, 2] + 0.1
     assert cosines[3, 4] > 0.4
+    assert cosines[4, 9] < 0.1  # the same consonants with other vowels
     assert cosines[5, 6] == pytest.approx(1)
     assert cosines[7, 8] > 0.5
 
