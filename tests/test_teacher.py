@@ -221,7 +221,7 @@ def test_words_of_scripts_without_spaces_are_pairs_of_characters(tmp_path):
         "caf\u00e9",
         "东 kg",
         "东",
-        "हनदू",
+        "हानीदू",
     ]
     (tmp_path / "lines.txt").write_text("\n".join(lines), encoding="utf-8")
     vectors = teacher_vectors("words:4096", "float32", open_corpus(str(tmp_path / "lines.txt")), ALL).take(np.arange(len(lines)))
