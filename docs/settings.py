@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from jax_sentemb import config
+from jax_sentemb.methods.wrapped import Wrapped
 from jax_sentemb.settings import field_comments
 
 ROOT = Path(__file__).parents[1]
@@ -43,6 +44,7 @@ def method_settings() -> list[type]:
     classes = []
     for module in map(importlib.import_module, [*names, "jax_sentemb.models.cnn"]):
         own = [cls for cls in vars(module).values() if isinstance(cls, type) and cls.__module__ == module.__name__]
+        own = [cls for cls in own if not issubclass(cls, Wrapped)]  # a run puts these around the method of its settings
         classes += [cls for cls in own if dataclasses.is_dataclass(cls) and dataclasses.fields(cls)]
     return classes
 

@@ -52,6 +52,7 @@ TESTED_IN = {
     "test_simcse.py": "methods/views",
     "test_tsdae.py": "models/decoder",
     "test_side_files.py": "data/tokenizer_classes data/tokenizer_files side_files/reader side_files/config_keys side_files/keys",
+    "test_starting_encoder.py": "methods/through_dense",
     "test_sts.py": "evaluation/sts_data",
     "test_sweep.py": "reporting/low_shot reporting/sweep_table training/sweep_sources",
     "test_tables.py": "data/delimited",

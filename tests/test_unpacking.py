@@ -12,7 +12,7 @@ from jax_sentemb.data.corpus_files import open_corpus
 from jax_sentemb.data.pairs import read_pairs
 from jax_sentemb.errors import ConfigError, DataError, ResourceError
 
-LIMIT = 1 << 22
+LIMIT = 1 << 20
 
 
 @pytest.fixture(autouse=True)
@@ -22,17 +22,17 @@ def limit(tmp_path, monkeypatch):
 
 
 def bomb(path):
-    """A small file that becomes 8 MiB."""
+    """A small file that becomes 2 MiB."""
     kind = path.name.split(".")[1]
     row = {"csv": b"a,1\n", "tsv": b"a\t1\n", "jsonl": b'{"text": "a b c d e f"}\n', "txt": b"a b\n"}.get(kind, b"")
     head = {"csv": b"text,id\n", "tsv": b"text\tid\n"}.get(kind, b"")
     if kind == "parquet":
         pyarrow = pytest.importorskip("pyarrow.parquet")
         arrow = pytest.importorskip("pyarrow")
-        pyarrow.write_table(arrow.table({"text": ["a" * 1000] * (1 << 13)}), path, compression="zstd")
+        pyarrow.write_table(arrow.table({"text": ["a" * 1000] * (1 << 11)}), path, compression="zstd")
     else:
         packer = {"gz": gzip, "xz": lzma, "bz2": bz2}[path.suffix[1:]]
-        path.write_bytes(packer.compress(head + row * ((1 << 23) // len(row))))
+        path.write_bytes(packer.compress(head + row * ((1 << 21) // len(row))))
     assert path.stat().st_size < LIMIT // unpacking.RATIO
     return str(path)
 
@@ -42,7 +42,7 @@ def bomb(path):
 )
 def test_a_bomb_is_refused_before_the_disk_is_full_unless_the_limit_is_raised(tmp_path, monkeypatch, ending):
     path = bomb(tmp_path / f"a.{ending}")
-    with pytest.raises(DataError, match=r"unpacks to more than 4,194,304 bytes.*set JAX_SENTEMB_UNPACKED_GB to more than 0\.0"):
+    with pytest.raises(DataError, match=r"unpacks to more than 1,048,576 bytes.*set JAX_SENTEMB_UNPACKED_GB to more than 0\.0"):
         open_corpus(path)
     assert not [file for file in (tmp_path / "cache").rglob("*.txt") if file.stat().st_size]
     monkeypatch.setenv("JAX_SENTEMB_UNPACKED_GB", "0.1")
@@ -54,12 +54,13 @@ def test_a_text_that_a_parquet_file_repeats_is_held_once_and_counted_each_time(t
     table = arrow.table({"text": arrow.DictionaryArray.from_arrays(arrow.array([0] * 10_000), ["a b " * 25_000])})
     pyarrow.write_table(table, tmp_path / "a.parquet", compression="zstd")
     before = arrow.total_allocated_bytes()
-    with pytest.raises(DataError, match="unpacks to more than 4,194,304 bytes"):
+    with pytest.raises(DataError, match="unpacks to more than 1,048,576 bytes"):
         open_corpus(str(tmp_path / "a.parquet"))
     assert arrow.total_allocated_bytes() - before < 1 << 20
 
 
 def test_a_long_line_is_refused_by_the_name_of_its_file(tmp_path, monkeypatch):
+    monkeypatch.setattr(unpacking, "LIMIT", 4 * LIMIT)
     (tmp_path / "a.txt.gz").write_bytes(gzip.compress(b"a b\n" + b"a b " * (1 << 19) + b"\nb c\n"))
     assert len(open_corpus(str(tmp_path / "a.txt.gz"))) == 3
     monkeypatch.setenv("JAX_SENTEMB_CACHE", str(tmp_path / "other"))
@@ -70,8 +71,8 @@ def test_a_long_line_is_refused_by_the_name_of_its_file(tmp_path, monkeypatch):
 
 def test_labelled_pairs_have_the_same_limit(tmp_path):
     row = b"a man\ta dog\t1\n"
-    (tmp_path / "a.tsv.gz").write_bytes(gzip.compress(b"sentence1\tsentence2\tscore\n" + row * ((1 << 23) // len(row))))
-    with pytest.raises(DataError, match="unpacks to more than 4,194,304 bytes"):
+    (tmp_path / "a.tsv.gz").write_bytes(gzip.compress(b"sentence1\tsentence2\tscore\n" + row * ((1 << 21) // len(row))))
+    with pytest.raises(DataError, match="unpacks to more than 1,048,576 bytes"):
         read_pairs(str(tmp_path / "a.tsv.gz"))
 
 
