@@ -114,7 +114,8 @@ def with_words(encoder: str) -> dict[str, float]:
     gains = means(found)
     searched = {name: gains.pop(name) for name in ("packages", "abstracts", "novels", "questions")}
     elsewhere = min(change for _, _, change in found)
-    return {**searched, "lowest": min(gains.values()), "highest": max(gains.values()), "elsewhere": elsewhere}
+    seeds = min(Counter(domain for domain, _, _ in found).values())
+    return {"seeds": seeds, **searched, "lowest": min(gains.values()), "highest": max(gains.values()), "elsewhere": elsewhere}
 
 
 def distilled() -> dict[str, float]:

@@ -158,7 +158,7 @@ TOPICS = (
     "adapt_words, to search or to find texts on the same topic: {packages:+} of 100 Debian descriptions and {questions:+} of 100 "
     "questions have a nearest text of the same class, {novels:+} of 100 paragraphs are found by their other half, and nDCG@10 on "
     "Cranfield changed by {abstracts:+}; but Spearman x 100 on pairs of sentences changed by {lowest:+} to {highest:+} "
-    "(experiments/adapting, all-MiniLM-L6-v2, one seed):"
+    "(experiments/adapting, all-MiniLM-L6-v2, at least {seeds} seeds):"
 ).format(**MEASURED["adapting_words"])
 SENTENCES = f"adapt, to compare sentences with sentences; {ADAPT.evidence}:"
 DISTILLED = (
