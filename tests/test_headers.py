@@ -87,7 +87,7 @@ def test_weights_are_refused_by_their_header(folder, title):
     begin = time.monotonic()
     with pytest.raises(ModelFileError, match=message):
         load(str(folder))
-    assert time.monotonic() - begin < 60
+    assert time.monotonic() - begin < 5
 
 
 def test_shards_are_refused_by_their_headers_and_together(folder, monkeypatch):
@@ -113,7 +113,7 @@ def test_only_weights_that_are_read_are_hashed(folder):
     grow(folder / "onnx" / "other.safetensors")
     begin = time.monotonic()
     assert set(load(str(folder)).metadata["sha256"]) == {"model.safetensors"}
-    assert time.monotonic() - begin < 60
+    assert time.monotonic() - begin < 10
 
 
 def test_files_of_an_export_are_refused_before_they_are_hashed(folder, monkeypatch):
@@ -162,7 +162,7 @@ def test_a_file_that_is_not_compressed_is_refused_before_it_is_hashed(tmp_path, 
     begin = time.monotonic()
     with pytest.raises(DataError, match="cannot be read"):
         open_corpus(str(file))
-    assert time.monotonic() - begin < 60
+    assert time.monotonic() - begin < 5
 
 
 ROWS = {
