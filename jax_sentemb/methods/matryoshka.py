@@ -1,9 +1,8 @@
 """Matryoshka embeddings: the first numbers of an embedding are an embedding too (Kusupati et al., NeurIPS 2022)."""
 
+import functools
 from dataclasses import dataclass
-from typing import Any
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
@@ -33,16 +32,10 @@ class Matryoshka(Wrapped):
             queue = state.queue
             if queue is not None and self.inner.queues_embeddings:
                 queue = prefix(queue, width)
-            cut = self._cut(encoded, width)
+            cut = self.with_embeddings(encoded, functools.partial(prefix, width=width))
             losses[f"loss_{width}"] = self.inner.objective(params, state._replace(queue=queue), cut)[0]
         total = jnp.stack([total, *losses.values()]).mean()
         return total, ({**metrics, **losses}, carry)
-
-    def _cut(self, encoded: Encoded, width: int) -> Encoded:
-        def cut(path: tuple[Any, ...], leaf: Array) -> Array:
-            return prefix(leaf, width) if getattr(path[-1], "name", None) in self.inner.embeddings else leaf
-
-        return jax.tree_util.tree_map_with_path(cut, encoded)
 
 
 def prefix(vectors: Float[Array, "rows embedding"], width: int) -> Float[Array, "rows embedding"]:

@@ -1,9 +1,11 @@
 """A method around another method, for terms and forms of the loss that every method can have."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
+import jax
 from jaxtyping import Float, Key
 
 from jax_sentemb.methods.base import Carry, Encoded, InitialState, Method, Objective, Seeds
@@ -48,6 +50,14 @@ class Wrapped(Method):
     def check(self, encoder: TokenEncoder, batch_size: int) -> None:
         """Check the settings of the inner method."""
         self.inner.check(encoder, batch_size)
+
+    def with_embeddings(self, encoded: Encoded, change: Callable[[Array], Array]) -> Encoded:
+        """Return what the inner method encoded, with `change` applied to its fields `embeddings`."""
+
+        def changed(path: tuple[Any, ...], leaf: Array) -> Array:
+            return change(leaf) if getattr(path[-1], "name", None) in self.inner.embeddings else leaf
+
+        return jax.tree_util.tree_map_with_path(changed, encoded)
 
     def init(self, encoder: TokenEncoder, loaded: Params, key: Key[Array, ""]) -> InitialState:
         """Return the first state of the inner method."""
