@@ -1,6 +1,7 @@
-"""Options of a study for its data: `--data DIR` is the folder of data.md, and a file can be given by its own option instead."""
+"""Read the results of a study, and its options for data: `--data DIR` is the folder of data.md, and each file has an option too."""
 
 import argparse
+import csv
 import sys
 from pathlib import Path
 
@@ -33,6 +34,14 @@ def parse(parser: argparse.ArgumentParser, **files: str) -> argparse.Namespace:
         setattr(options, name, ",".join(str(options.data / path) for path in paths.split(",")))
     require([Path(path) for name in files for path in getattr(options, name).split(",")])
     return options
+
+
+def read_rows(path: Path) -> list[dict[str, str]]:
+    """Return the rows of a CSV file; none if there is no file."""
+    if not path.is_file():
+        return []
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
 
 
 def require(paths: list[Path]) -> None:

@@ -50,7 +50,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from data import SETS
 from domains import DOMAINS, domains, of_pairs, pairs, table
-from study_data import require
+from study_data import read_rows, require
 
 HERE = Path(__file__).parent
 README, DOCS = HERE / "README.md", HERE.parents[1] / "docs" / "adapting.md"
@@ -281,13 +281,6 @@ def held_out(rows: list[dict[str, str]], recipe: str) -> dict[float, float]:
         for row in rows
         if (row["domain"], row["recipe"], row["seed"], row["share_of_start"]) == key
     }
-
-
-def read_rows(path: Path) -> list[dict[str, str]]:
-    if not path.is_file():
-        return []
-    with path.open(newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
 
 
 def write_tables(rows: list[dict[str, str]]) -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from study_data import parse
+from study_data import parse, read_rows
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results.csv"
@@ -57,7 +57,7 @@ def folder(options, name, seed):
 
 
 def train(options):
-    done = {(row["method"], int(row["seed"])) for row in read()}
+    done = {(row["method"], int(row["seed"])) for row in read_rows(RESULTS)}
     for seed in options.seeds:
         for name in options.methods:
             config, *flags = METHODS[name]
@@ -73,17 +73,9 @@ def train(options):
             subprocess.run(command, check=True)
 
 
-def read():
-    """Return the rows of results.csv."""
-    if not RESULTS.is_file():
-        return []
-    with RESULTS.open(newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
-
-
 def collect(options):
     """Return the rows of results.csv and of the runs in the work directory, which replace them."""
-    rows = {(row["method"], int(row["seed"])): numbers(row) for row in read()}
+    rows = {(row["method"], int(row["seed"])): numbers(row) for row in read_rows(RESULTS)}
     for name in METHODS:
         for seed in SEEDS:
             file = folder(options, name, seed) / "scores.json"

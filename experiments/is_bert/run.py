@@ -20,7 +20,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from study_data import parse
+from study_data import parse, read_rows
 
 HERE = Path(__file__).parent
 SETS = {"STS12": "STS12", "STS14": "STS14", "STS15": "STS15", "STSb": "STSBenchmark-test", "SICK-R": "SICKRelatedness-test"}
@@ -132,13 +132,9 @@ def table_file(options):
 
 def read(options):
     """Return (table, model, score, seed) -> value of the rows that the study has, without the averages of tasks."""
-    if not table_file(options).is_file():
-        return {}
-    with table_file(options).open(newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
     return {
         (row["table"], row["model"], row["score"], row["seed"]): float(row["value"])
-        for row in rows if (row["table"], row["score"]) != ("task", "average")
+        for row in read_rows(table_file(options)) if (row["table"], row["score"]) != ("task", "average")
     }  # fmt: skip
 
 

@@ -26,7 +26,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from halves import save_halves
-from study_data import parse
+from study_data import parse, read_rows
 
 ROOT = Path(__file__).parents[2]
 CORPORA = ("wiki_sentences", "ordered_wiki", "ordered_novels", "news_1b_heldout", "wiki1m_for_simcse_head")
@@ -169,13 +169,6 @@ class Scorer:
         events = [json.loads(line) for line in (self.workdir / "metrics.jsonl").read_text().splitlines()]
         found = [event for event in events if event.get("step") == step and "validation/loss" in event]
         return {name: round(found[-1][f"validation/{name}"], 4) if found else "" for name in ("loss", "accuracy")}
-
-
-def read_rows(path):
-    if not path.exists():
-        return []
-    with path.open(newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
 
 
 def write_rows(path, rows):

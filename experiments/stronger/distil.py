@@ -27,7 +27,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from study_data import parse
+from study_data import parse, read_rows
 
 from jax_sentemb.config import Config, check
 from jax_sentemb.data.corpus_files import open_corpus
@@ -367,19 +367,11 @@ def as_row(name: str, values: dict[str, float]) -> dict[str, Any]:
 
 def add_rows(file: Path, new: list[Row], fields: tuple[str, ...]) -> None:
     """Add rows to a table, which is replaced as a whole."""
-    rows = [*rows_of(file), *({name: str(row.get(name, "")) for name in fields} for row in new)]
+    rows = [*read_rows(file), *({name: str(row.get(name, "")) for name in fields} for row in new)]
     with replacing(file) as partial, partial.open("w", newline="", encoding="utf-8") as opened:
         writer = csv.DictWriter(opened, fields)
         writer.writeheader()
         writer.writerows(rows)
-
-
-def rows_of(file: Path) -> list[dict[str, str]]:
-    """Return the rows of a table; none if there is no file."""
-    if not file.is_file():
-        return []
-    with file.open(newline="", encoding="utf-8") as opened:
-        return list(csv.DictReader(opened))
 
 
 def chosen(options: argparse.Namespace, runs: list[Run], parser: argparse.ArgumentParser) -> list[Run]:
@@ -410,7 +402,7 @@ def main() -> None:
     options.output.mkdir(parents=True, exist_ok=True)
     file, fields = options.output / f"{options.stage}.csv", WIDTH_FIELDS if options.stage == "matryoshka" else FIELDS
     for setting, seed, rows_of_run in runs:
-        if not any((row["setting"], row["seed"]) == (setting, str(seed)) for row in rows_of(file)):
+        if not any((row["setting"], row["seed"]) == (setting, str(seed)) for row in read_rows(file)):
             result = rows_of_run()
             rows = result if isinstance(result, list) else [result]
             add_rows(file, rows, fields)

@@ -15,8 +15,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from distil import SETS, add_rows, rows_of
-from study_data import parse
+from distil import SETS, add_rows
+from study_data import parse, read_rows
 
 from jax_sentemb.config import Config, check
 from jax_sentemb.files import read_json
@@ -102,7 +102,7 @@ def main() -> None:
     file = options.output / "self_contained.csv"
     for chain in options.chains:
         for seed in options.seeds:
-            if any((row["chain"], row["seed"]) == (chain, str(seed)) for row in rows_of(file)):
+            if any((row["chain"], row["seed"]) == (chain, str(seed)) for row in read_rows(file)):
                 continue
             row = train(options, chain, seed)
             add_rows(file, [row], FIELDS)

@@ -16,9 +16,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parents[1] / "adapting"))
 
-from distil import SEEDS, SETS, Embed, Scores, add_rows, rows_of, sentences_of
+from distil import SEEDS, SETS, Embed, Scores, add_rows, sentences_of
 from domains import abstracts, packages
-from study_data import parse
+from study_data import parse, read_rows
 
 from jax_sentemb import SentenceEncoder
 from jax_sentemb.config import Config, check
@@ -88,7 +88,7 @@ class Tests:
 
 def has(file: Path, key: Key) -> bool:
     """Return whether the table has a row."""
-    return any(tuple(row[field] for field in FIELDS[:4]) == key for row in rows_of(file))
+    return any(tuple(row[field] for field in FIELDS[:4]) == key for row in read_rows(file))
 
 
 def add(file: Path, key: Key, scores: dict[str, str]) -> None:
