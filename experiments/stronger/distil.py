@@ -84,10 +84,11 @@ FINAL: dict[str, dict[str, Any]] = {
     "three layers of MiniLM": LAYERS | {"encoder.layers": "1,3,5", "train.max_steps": 1500, "eval.eval_steps": 250},
 }
 CURVE = {
-    f"layers 1,2,3; {text}": LAYERS | {"data.files": f"{text}.txt", "optimizer.lr_scheduler_type": "constant"}
+    f"layers 1,2,3; {text}": LAYERS
+    | {"data.files": f"{text}.txt", "data.subset": 50_000, "optimizer.lr_scheduler_type": "constant"}
     for text in ("wiki", "mix")
 }
-CURVE_STEPS = 500
+CURVE_STEPS = (250, 500, 1000, 1500, 2000)
 # Widths of an embedding of mini-2, which has 256. The teacher's width cannot be cut, so the student's vectors are exported.
 WIDTHS = (64, 128)
 TRAINED_WIDTHS = {"train.matryoshka": ",".join(map(str, WIDTHS))}
@@ -124,7 +125,7 @@ def config_of(options: argparse.Namespace, settings: dict[str, Any], seed: int) 
     }
     common = {
         "data.files": "mix.txt", "data.max_seq_length": 256,
-        "method.teacher": "TEACHER", "method.teacher_precision": "bfloat16", "train.precision": "bfloat16",
+        "method.teacher": "TEACHER", "method.teacher_precision": options.precision, "train.precision": options.precision,
         "eval.held_out": str(options.texts / "held_out.txt"), "eval.select": "agreement", "eval.report_sentences": 0,
         "eval.max_seq_length": 128, "encoder.dropout": 0.0, "train.seed": seed, "train.save_steps": 250, "data.num_workers": 0,
     }  # fmt: skip
@@ -218,7 +219,7 @@ def curve(options: argparse.Namespace) -> Iterator[Run]:
         return row | scored(folder_of(options, setting, 1), Scores(options.senteval)) | {"seed": step}
 
     for setting, settings in CURVE.items():
-        for step in range(CURVE_STEPS, 5 * CURVE_STEPS, CURVE_STEPS):
+        for step in CURVE_STEPS:
             yield setting, step, functools.partial(one, setting, settings, step)
 
 
@@ -395,6 +396,9 @@ def main() -> None:
         parser.add_argument(f"--{name}", type=Path, required=True)
     parser.add_argument("--glove", type=Path, help="GloVe vectors; without them their baselines are left out")
     parser.add_argument("--static", type=Path, help="a static table of the teacher (jax-sentemb distill)")
+    parser.add_argument(
+        "--precision", choices=("float32", "bfloat16"), default="bfloat16", help="float32 is faster on a CPU without AVX-512"
+    )
     parser.add_argument("--settings", nargs="+", metavar="NAME", help="only these settings of the stage")
     parser.add_argument("--seeds", nargs="+", type=int, metavar="SEED", help="only these seeds")
     options = parse(parser, senteval="senteval")
