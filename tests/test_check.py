@@ -247,7 +247,10 @@ def test_words_as_a_second_teacher_are_an_alternative_whose_teachers_do_not_embe
 def test_text_that_the_model_does_not_know_lowers_the_certainty():
     summary = CorpusSummary("a.txt", "text", 300, 32, False, 64, "encoder", "", 8000, "mean")
     assert advise(summary._replace(unknown=0.01)).confidence.startswith("fair")
-    assert advise(summary._replace(unknown=0.59)).confidence.startswith("low: 59% of the pieces are unknown to this tokenizer")
+    unreadable = advise(summary._replace(unknown=0.59))
+    assert unreadable.confidence.startswith("low: 59% of the pieces are unknown to this tokenizer")
+    assert not unreadable.evidence
+    assert not unreadable.alternatives  # each of them names a measurement, on text that its encoder could read
 
 
 def test_the_numbers_that_are_cited_are_those_of_the_experiments(tmp_path):

@@ -199,7 +199,9 @@ def advise(corpus: CorpusSummary) -> Advice | None:
     if corpus.usable < MIN_SENTENCES:
         return None
     advice = _adapt(corpus) if corpus.pooling else _train(corpus)
-    return advice._replace(confidence=UNREADABLE.format(corpus.unknown)) if corpus.unknown > MAX_UNKNOWN else advice
+    if corpus.unknown > MAX_UNKNOWN:  # nothing was measured on such text
+        return advice._replace(confidence=UNREADABLE.format(corpus.unknown), evidence="", alternatives=[])
+    return advice
 
 
 def _train(corpus: CorpusSummary) -> Advice:
