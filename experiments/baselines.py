@@ -62,7 +62,7 @@ class Block(NamedTuple):
     @property
     def pattern(self) -> re.Pattern[str]:
         """Return the pattern of the block in a page."""
-        return re.compile(rf"{re.escape(self.begin)}\n.*?{re.escape(self.end)}", re.DOTALL)
+        return re.compile(rf"{re.escape(self.begin)}.*?{re.escape(self.end)}", re.DOTALL)
 
 
 SIMILARITY_BLOCK = Block(
@@ -232,7 +232,9 @@ def with_baselines(page: Path) -> str:
     """Return the text of a page with the baselines that its tables need."""
     text = page.read_text(encoding="utf-8")
     for block in BLOCKS:
-        if block.begin in text:
+        if (block.begin in text) != (block.end in text):
+            raise ValueError(f"{page}: {block.begin} and {block.end} belong together")
+        if block.pattern.search(text):
             text = block.pattern.sub(lambda match, block=block: text_of(block, page), text)
         elif (page.relative_to(ROOT).as_posix(), block.marker) not in OTHER and needs_block(text, block):
             heading = "" if "## Baselines\n" in text else "## Baselines\n\n"

@@ -59,3 +59,15 @@ def test_a_block_has_every_baseline_with_its_average(marker, names, classifiers)
 )
 def test_a_table_is_known_by_its_head(text, needed):
     assert [marker for marker, block in BLOCKS.items() if BASELINES["needs_block"](text, block)] == needed
+
+
+def test_a_block_is_replaced_wherever_its_lines_break(tmp_path):
+    page, block = ROOT / "experiments" / "conssent" / "README.md", BLOCKS["transfer baselines"]
+    text = page.read_text(encoding="utf-8")
+    broken = tmp_path / "README.md"
+    broken.write_text(text.replace(f"{block.begin}\n", f"{block.begin} "), encoding="utf-8")
+    replaced = block.pattern.sub(lambda match: BASELINES["text_of"](block, page), broken.read_text(encoding="utf-8"))
+    assert replaced == text
+    broken.write_text(text.replace(BLOCKS["baselines"].end, "") + BLOCKS["baselines"].begin, encoding="utf-8")
+    with pytest.raises(ValueError, match="belong together"):
+        BASELINES["with_baselines"](broken)

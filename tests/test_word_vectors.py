@@ -204,3 +204,11 @@ def test_sif_of_other_text_has_its_weights_and_component_from_that_text():
     component = np.linalg.svd(embeddings)[2][0]
     expected = np.array([0, 2 / 5, 1 / 2]) - (np.array([0, 2 / 5, 1 / 2]) @ component) * component
     np.testing.assert_allclose(fixed.encode(["b c"])[0], expected, atol=1e-6)
+
+
+def test_sif_of_raw_text_knows_the_frequencies_of_tokenised_text():
+    vectors = WordVectorTable("glove", ["the", "cats", "sleep", ".", "isn", "'t"], np.eye(6, dtype=np.float32))
+    raw = FixedSIF.fitted(vectors, 1.0, ["The cats sleep.", "Sleep isn't the cats'."])
+    tokenised = FixedSIF.fitted(vectors, 1.0, ["the cats sleep .", "sleep isn 't the cats ' ."])
+    assert raw.average.weights == tokenised.average.weights
+    np.testing.assert_array_equal(raw.encode(["Cats sleep."]), tokenised.encode(["cats sleep ."]))

@@ -14,7 +14,6 @@ import argparse
 import csv
 import functools
 import os
-import re
 import shutil
 import sys
 import tempfile
@@ -39,7 +38,7 @@ from jax_sentemb.evaluation.catalog import load_sts
 from jax_sentemb.evaluation.model_spec import load_eval_model
 from jax_sentemb.evaluation.sts import correlate_tasks, task_cosines
 from jax_sentemb.evaluation.sts_data import StsTask
-from jax_sentemb.evaluation.word_baselines import WordAverageBaseline
+from jax_sentemb.evaluation.word_baselines import FixedSIF, split_words
 from jax_sentemb.files import read_json, replacing, write_json
 from jax_sentemb.inference.load import load
 from jax_sentemb.inference.postprocess import principal_axes
@@ -341,19 +340,10 @@ def sif_of_scored_text(options: argparse.Namespace) -> dict[str, Any]:
 
 def sif_of_wikipedia(options: argparse.Namespace) -> dict[str, Any]:
     """Return the row of GloVe with weights and first component of Wikipedia only (Arora, Liang and Ma 2017)."""
-    scores = Scores(options.senteval)
-    wiki = [" ".join(re.findall(r"\w+|[^\w\s]", text)) for text in open_corpus(str(options.texts / "wiki.txt"))]
-    words = {word for task in scores.tasks.values() for text in sentences_of(task) for word in text.split()}
-    words |= {word for text in wiki for word in text.split()}
-    vectors = read_word_vectors(options.glove, words | {word.lower() for word in words})
-    average = WordAverageBaseline(vectors, sif=1e-3).fit([text.lower() for text in wiki])
-    component = np.linalg.svd(average.encode(wiki[:50_000]), full_matrices=False)[2][0]
-
-    def embed(texts: Any) -> np.ndarray:
-        found = average.encode([text.lower() for text in texts])
-        return found - np.outer(found @ component, component)
-
-    return as_row("GloVe, SIF and first component of Wikipedia", scores(embed))
+    scores, wiki = Scores(options.senteval), list(open_corpus(str(options.texts / "wiki.txt")))
+    texts = [*wiki, *(text for task in scores.tasks.values() for text in sentences_of(task))]
+    vectors = read_word_vectors(options.glove, {word for text in texts for word in split_words(text).split()})
+    return as_row("GloVe, SIF and first component of Wikipedia", scores(FixedSIF.fitted(vectors, 1e-3, wiki).encode))
 
 
 def sentences_of(task: StsTask) -> list[str]:

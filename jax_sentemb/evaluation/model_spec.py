@@ -28,6 +28,7 @@ from jax_sentemb.evaluation.word_baselines import (
     RandomProjection,
     TfIdf,
     WordAverageBaseline,
+    split_words,
 )
 from jax_sentemb.files import sha256, split_name, user_path
 from jax_sentemb.inference.encoder import SentenceEncoder
@@ -199,7 +200,8 @@ def word_vector_baselines(
         corpus: Other text, on which SIF is fitted once more.
         corpus_name: The name of this text in tables.
     """
-    words = {word for sentence in (*scored, *corpus) for word in sentence.split()}
+    texts = (*scored, *map(split_words, (*scored, *corpus)))
+    words = {word for text in texts for word in text.split()}
     vectors = read_word_vectors(path, words | {word.lower() for word in words})
     mean, content = (WordAverageBaseline(vectors, stop_words=stop_words) for stop_words in (False, True))
     fixed = FixedSIF.fitted(vectors, SIF, corpus)

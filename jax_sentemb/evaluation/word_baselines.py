@@ -91,7 +91,11 @@ class RandomProjection(NamedTuple):
 
 
 class FixedSIF(NamedTuple):
-    """SIF whose word weights and first component come from other text than the sentences it encodes."""
+    """SIF whose word weights and first component come from other text than the sentences it encodes.
+
+    The other text is often raw, while the similarity sets are tokenised and in lower case. Both are therefore divided in the same
+    way (`split_words`); otherwise "The" and "cats." had other frequencies than "the" and "cats".
+    """
 
     average: WordAverageBaseline
     component: Float[np.ndarray, " width"]
@@ -99,13 +103,19 @@ class FixedSIF(NamedTuple):
     @classmethod
     def fitted(cls, vectors: WordVectorTable, sif: float, sentences: Sequence[str]) -> "FixedSIF":
         """Return the baseline with weights and first component of `sentences`; the vectors need the words of these, too."""
-        average = WordAverageBaseline(vectors, sif).fit(sentences)
-        return cls(average, first_component(average.encode(sentences)))
+        words = list(map(split_words, sentences))
+        average = WordAverageBaseline(vectors, sif).fit(words)
+        return cls(average, first_component(average.encode(words)))
 
     def encode(self, sentences: Sequence[str]) -> Float[np.ndarray, "sentences width"]:
         """Return the embeddings of the sentences, float32."""
-        vectors = self.average.encode(sentences)
+        vectors = self.average.encode(list(map(split_words, sentences)))
         return (vectors - np.outer(vectors @ self.component, self.component)).astype(np.float32)
+
+
+def split_words(sentence: str) -> str:
+    """Return a sentence in lower case, with spaces around its words and punctuation marks; "isn't" becomes "isn 't"."""
+    return " ".join(re.findall(r"'\w+|\w+|[^\w\s]", sentence.lower()))
 
 
 class DocumentCounts(NamedTuple):
