@@ -43,15 +43,16 @@ or 10 here. STS-B dev selected the step of most runs, and 69 % of its pairs are 
 
 | verdict | meaning |
 |---|---|
-| {AS_LARGE} | the interval is above 0 and does not exclude the published difference |
-| {SMALLER} | the interval is above 0 and below the published difference |
-| {NO_SIZE} | the interval is within ±{PRACTICAL} |
-| {OPPOSITE} | the interval is below 0 |
-| {UNDECIDED} | the interval includes 0, there is a single run, or settings contradict each other |
+| {AS_LARGE} | the corrected interval is above 0, and the plain one reaches the published difference |
+| {SMALLER} | the corrected interval is above 0, and the plain one ends below the published difference |
+| {NO_SIZE} | the corrected interval is within ±{PRACTICAL} |
+| {OPPOSITE} | the corrected interval is below 0 |
+| {UNDECIDED} | the corrected interval includes 0, there is a single run, or settings contradict each other |
 | {NOT_TESTED} | no table has both methods |
 
-An undecided claim shows its number of seeds. With fewer than {SEEDS} seeds it shows the hours of
-one core that {SEEDS} would take.
+A decided claim shows how many of its settings decide it. Where runs have a last step too, it shows
+how many of these have the same sign there. An undecided claim shows how many of its settings have
+{SEEDS} seeds or more. If some have fewer, it shows the hours of one core that the others would take.
 
 **Which uncertainty the intervals cover.** They cover other seeds of the training, or other topics,
 folds and tasks where a table has these as units. They do not cover other test sentences, since all
@@ -62,12 +63,16 @@ intervals cover other test sentences. They are bootstrap intervals over the pair
 ([scores](evaluation.md#reading-the-scores)).
 
 The intervals over seeds are those of Student's t for the mean of differences, paired by seed (or
-topic, fold, task). The table of claims counts plain 95 % intervals. The verdicts, and the intervals
-of the single settings below, have Holm's correction over all settings with several seeds. A claim
-takes the verdict of its decided settings. It is undecided if some of them are above 0 and others
-are not. A setting that differs from the paper in its readout is listed and counted, but does not
-decide. Where a run has two checkpoints, the one that the development set selects counts, and the
-last step is shown next to it. Of a learning curve, the last point counts.
+topic, fold, task). The table of claims counts plain 95 % intervals. The corrected intervals are
+those of the single settings below. They have Holm's correction over all settings with several
+seeds. A claim takes the verdict of its decided settings. It is undecided if some of them are above
+0 and others are not. Where a run has two checkpoints, the one that the development set selects
+counts, and the last step is shown next to it. Of a learning curve, the last point counts that both
+methods have.
+
+Some settings are listed and counted, but do not decide. The last column says why: the readout
+differs from the paper's, a method has a rate that is too high for it, or the paper itself has no
+gain at that number of sentences.
 
 `python docs/evidence.py` writes this page from [evidence.toml](evidence.toml) and the CSV files of
 the studies. The READMEs of the studies have the commands.
@@ -90,7 +95,7 @@ class Setting(NamedTuple):
     last: list[float]  # the same at the last step; empty if the table has no checkpoints
     unit: str
     published: float  # difference
-    decides: bool  # False: something differs from the paper
+    differs: str = ""  # why it does not decide
     over_items: tuple[float, float] | None = None  # neither of the two is trained: the interval over test items
 
 
@@ -101,10 +106,31 @@ class Claim(NamedTuple):
     settings: list[Setting]
 
 
+def files_of(table: dict[str, Any]) -> list[str]:
+    """Return the CSV files of a table."""
+    return [table["file"]] if isinstance(table["file"], str) else table["file"]
+
+
 def read(table: dict[str, Any]) -> list[dict[str, str]]:
-    """Return the rows of a table that pass its `where`."""
-    with (ROOT / "experiments" / table["file"]).open(newline="", encoding="utf-8") as file:
-        return [row for row in csv.DictReader(file) if all(row[key] == value for key, value in table.get("where", {}).items())]
+    """Return the rows of a table that pass its `where`, with the method in the column "method", and its `baselines`."""
+    rows = [row for file in files_of(table) for row in read_file(file)]
+    where = table.get("where", {})
+    rows = [row for row in rows if all(row.get(key, value) == value for key, value in where.items())]
+    columns = [table["method"]] if isinstance(table["method"], str) else table["method"]
+    rows = [row | {"method": " ".join(filter(None, (row[column] for column in columns)))} for row in rows]
+    known = {row["baseline"]: row["average"] for row in read_file("baselines.csv")} if "baselines" in table else {}
+    return rows + [{"method": name, table["value"]: known[name]} for name in table.get("baselines", ())]
+
+
+def read_file(name: str) -> list[dict[str, str]]:
+    """Return the rows of a CSV file of experiments/."""
+    with (ROOT / "experiments" / name).open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def untrained(table: dict[str, Any]) -> set[str]:
+    """Return the methods without training, which belong to every group."""
+    return {*table.get("everywhere", ()), *table.get("baselines", ())}
 
 
 def sentences_of(table: dict[str, Any], row: dict[str, str]) -> int | None:
@@ -116,42 +142,56 @@ def sentences_of(table: dict[str, Any], row: dict[str, str]) -> int | None:
 
 
 def groups(table: dict[str, Any]) -> dict[tuple[str, ...], dict[str, list[dict[str, str]]]]:
-    """Return {values of the columns `by`: {method: rows}}; methods of `everywhere` are in each group."""
-    rows, everywhere = read(table), table.get("everywhere", ())
-    columns = table.get("by", ())
-    keys = dict.fromkeys(tuple(row[name] for name in columns) for row in rows if row[table["method"]] not in everywhere)
-    if curve := table.get("curve"):
-        last = str(max(float(row[curve]) for row in rows)).removesuffix(".0")
-        keys = [key for key in keys if key[columns.index(curve)] == last]
+    """Return {values of the columns `by`: {method: rows}}; methods without training are in each group."""
+    rows, everywhere = read(table), untrained(table)
+    key_of = lambda row: tuple(row[name] for name in table.get("by", ()))  # noqa: E731
+    keys = dict.fromkeys(key_of(row) for row in rows if row["method"] not in everywhere)
     result: dict[tuple[str, ...], dict[str, list[dict[str, str]]]] = {key: {} for key in keys}
     for row, key in itertools.product(rows, keys):
-        if row[table["method"]] in everywhere or tuple(row[name] for name in columns) == key:
-            result[key].setdefault(row[table["method"]], []).append(row)
+        if row["method"] in everywhere or key_of(row) == key:
+            result[key].setdefault(row["method"], []).append(row)
     return result
+
+
+def at_last_common_point(table: dict[str, Any], sides: Sequence[list[dict[str, str]]]) -> list[list[dict[str, str]]]:
+    """Return the rows of two methods at the last point of a learning curve that both have; all rows without a `curve`."""
+    if not (curve := table.get("curve")):
+        return list(sides)
+    points = [{float(row[curve]) for row in rows} for rows in sides if rows[0]["method"] not in untrained(table)]
+    last = max(set.intersection(*points), default=None)
+    return [[row for row in rows if row["method"] in untrained(table) or float(row[curve]) == last] for rows in sides]
 
 
 def scores(table: dict[str, Any], rows: Sequence[dict[str, str]], checkpoint: str) -> dict[tuple[str, ...], float]:
     """Return {unit: score} of the rows of one method, {(): score} without training; ValueError for two rows of a unit."""
+    if len(rows) == 1 and rows[0]["method"] in untrained(table):
+        return {(): float(rows[0][table["value"]])}
     column = table.get("checkpoint")
     chosen = [row for row in rows if not column or row[column] == checkpoint]
-    if len(chosen) == 1 and chosen[0][table["method"]] in table.get("everywhere", ()):
-        return {(): float(chosen[0][table["value"]])}
     units = [tuple(row[name] for name in table["unit"]) for row in chosen]
     if len(set(units)) < len(units):
-        raise ValueError(f"{table['file']}: {len(units)} rows of {rows[0][table['method']]} have the units {sorted(set(units))}")
+        raise ValueError(f"{table['file']}: {len(units)} rows of {rows[0]['method']} have the units {sorted(set(units))}")
     return {unit: float(row[table["value"]]) for unit, row in zip(units, chosen, strict=True)}
 
 
-def paired(without: dict[tuple[str, ...], float], with_: dict[tuple[str, ...], float]) -> list[float]:
-    """Return the differences by unit; a score of the unit () pairs with every unit."""
+Pairs = list[tuple[float, float]]
+
+
+def paired(without: dict[tuple[str, ...], float], with_: dict[tuple[str, ...], float]) -> Pairs:
+    """Return the scores of both methods for each unit that both have; a score of the unit () pairs with every unit."""
     units = sorted((without.keys() | with_.keys()) - {()}) or [()]
     pairs = [(without.get(unit, without.get(())), with_.get(unit, with_.get(()))) for unit in units]
-    return [second - first for first, second in pairs if first is not None and second is not None]
+    return [(first, second) for first, second in pairs if first is not None and second is not None]
 
 
-def published(claim: dict[str, Any], sentences: int | None) -> float:
-    """Return the published difference, of the number of sentences that is nearest by ratio."""
-    options = claim["published"]
+def differences_of(pairs: Pairs) -> list[float]:
+    """Return the second score minus the first of each unit."""
+    return [second - first for first, second in pairs]
+
+
+def published(claim: dict[str, Any], sentences: int | None, method: str = "") -> float:
+    """Return the published difference of a stronger method, of the number of sentences that is nearest by ratio."""
+    options = [option for option in claim["published"] if option.get("method", method) == method]
     if sentences:
         options = sorted(options, key=lambda option: abs(np.log(option.get("sentences", sentences) / sentences)))
     low, high = options[0]["scores"]
@@ -170,35 +210,53 @@ def _settings(claim: dict[str, Any], table: dict[str, Any], pair: Sequence[str])
     for key, methods in groups(table).items():
         sides = [[column for column in methods if column in names and names[column][0] == name] for name in pair]
         for first, second in itertools.product(*sides):
-            rows = methods[first], methods[second]
+            rows = at_last_common_point(table, (methods[first], methods[second]))
+            if not all(rows):
+                continue
             by_unit = {at: [scores(table, some, at) for some in rows] for at in ("dev", "last")}
             selected, last = paired(*by_unit["dev"]), paired(*by_unit["last"]) if "checkpoint" in table else []
             if not selected:
                 continue
             sentences = sentences_of(table, rows[1][0])
-            shown = [table["about"], *([f"{sentences:,} sentences"] if sentences else [])]
-            shown += [f"{name} {value}" for name, value in zip(table.get("by", ()), key, strict=True) if name not in SIZES]
+            shown = [table["about"], *([pair[1]] if len(claim["pairs"]) > 1 else [])]
+            shown += [f"{sentences:,} sentences"] if sentences else []
+            columns = (*zip(table.get("by", ()), key, strict=True), *((name, rows[1][0][name]) for name in curve_of(table)))
+            shown += [f"{name} {value}" for name, value in columns if name not in SIZES]
             shown += [setting for name in (names[first], names[second]) for setting in name[1:]]
+            size = published(claim, sentences, pair[1])
             yield Setting(
-                study=table["file"].partition("/")[0],
+                study=files_of(table)[0].partition("/")[0],
                 about="; ".join(dict.fromkeys(shown)),
-                without=statistics.mean(by_unit["dev"][0].values()),
-                with_=statistics.mean(by_unit["dev"][1].values()),
-                differences=selected,
-                last=last,
+                without=statistics.mean(score for score, _ in selected),
+                with_=statistics.mean(score for _, score in selected),
+                differences=differences_of(selected),
+                last=differences_of(last),
                 unit=_unit(table),
-                published=published(claim, sentences),
-                decides="differs" not in table,
+                published=size,
+                differs=differs(table, (first, second)) or (NO_GAIN if size <= 0 else ""),
                 over_items=_over_items(table, first, second),
             )
 
 
+NO_GAIN = "no gain in the paper"
+
+
+def differs(table: dict[str, Any], methods: Sequence[str]) -> str:
+    """Return why a comparison does not decide: the reason of the table, or that of one of the methods."""
+    reason = table.get("differs", "")
+    return reason if isinstance(reason, str) else next((reason[name] for name in methods if name in reason), "")
+
+
+def curve_of(table: dict[str, Any]) -> list[str]:
+    """Return the column of a learning curve, if the table has one."""
+    return [table["curve"]] if "curve" in table else []
+
+
 def _over_items(table: dict[str, Any], first: str, second: str) -> tuple[float, float] | None:
     """Return the interval of the difference of two untrained models over test items; None if one of them is trained."""
-    if not {first, second} <= set(table.get("everywhere", ())):
+    if not {first, second} <= untrained(table):
         return None
-    with (ROOT / "experiments" / "items.csv").open(newline="", encoding="utf-8") as file:
-        rows = {(row["encoder"], row["first"], row["second"]): row for row in csv.DictReader(file)}
+    rows = {(row["encoder"], row["first"], row["second"]): row for row in read_file("items.csv")}
     row = rows[table["encoder"], first, second]
     return float(row["low"]), float(row["high"])
 
@@ -228,8 +286,8 @@ def _over_sizes(claim: dict[str, Any], table: dict[str, Any], pair: Sequence[str
     differences = [small - large for small, large in zip(gains[few], gains[many], strict=True)]
     about = f"{table['about']}; the gain on {few:,} against {many:,} sentences"
     means = statistics.mean(gains[many]), statistics.mean(gains[few])
-    name = table["file"].partition("/")[0]
-    yield Setting(name, about, *means, differences, [], _unit(table), published(claim, None), "differs" not in table)
+    study, size = files_of(table)[0].partition("/")[0], published(claim, few) - published(claim, many)
+    yield Setting(study, about, *means, differences, [], _unit(table), size, differs(table, ()))
 
 
 def p_value(differences: Sequence[float]) -> float:
@@ -268,20 +326,26 @@ def interval_of(setting: Setting, level: float) -> tuple[float, float]:
 
 
 def verdict_of(setting: Setting, level: float) -> str:
-    """Return the verdict of one setting."""
+    """Return the verdict of a setting; the interval at `level` is compared with 0, the plain one with the published difference."""
     low, high = interval_of(setting, level)
     if low > -PRACTICAL and high < PRACTICAL:
         return NO_SIZE
     if low > 0:
-        return AS_LARGE if high >= setting.published else SMALLER
+        return AS_LARGE if interval_of(setting, LEVEL)[1] >= setting.published else SMALLER
     return OPPOSITE if high < 0 else UNDECIDED
+
+
+def deciding(settings: Sequence[Setting], levels: Sequence[float]) -> list[tuple[Setting, float, str]]:
+    """Return the settings that decide a claim, with their levels and verdicts."""
+    verdicts = [(setting, level, verdict_of(setting, level)) for setting, level in zip(settings, levels, strict=True)]
+    return [each for each in verdicts if not each[0].differs and each[2] != UNDECIDED]
 
 
 def verdict(settings: Sequence[Setting], levels: Sequence[float]) -> str:
     """Return the verdict of a claim from those of its settings."""
     if not settings:
         return NOT_TESTED
-    decided = {verdict_of(*pair) for pair in zip(settings, levels, strict=True) if pair[0].decides} - {UNDECIDED}
+    decided = {result for _, _, result in deciding(settings, levels)}
     if len(decided) == 1:
         return decided.pop()
     return SMALLER if decided == {AS_LARGE, SMALLER} else UNDECIDED
@@ -314,20 +378,37 @@ def page(claims: Sequence[Claim]) -> str:
 
 
 def _summary(claim: Claim, levels: Sequence[float]) -> str:
-    row, result = claim.row, verdict(claim.settings, levels)
+    row = claim.row
     cells = [f"{row['text']} ({row['paper']}, {row['table']})"]
-    differences = [option["scores"][1] - option["scores"][0] for option in row["published"]]
+    differences = _published_range(row)
     cells.append(_range(differences) if differences else "")
     intervals = [interval_of(setting, LEVEL) for setting in claim.settings]
     above, below = sum(low > 0 for low, _ in intervals), sum(high < 0 for _, high in intervals)
     smaller = sum(high < setting.published for setting, (_, high) in zip(claim.settings, intervals, strict=True))
     cells += [f"{len(intervals)}: {above}, {below}, {len(intervals) - above - below}", str(smaller)] if intervals else ["0", ""]
     cells.append(_range([statistics.mean(setting.differences) for setting in claim.settings]) if intervals else "")
-    if result in (NOT_TESTED, UNDECIDED):
-        counts = [(len(setting.differences), setting.unit) for setting in claim.settings if setting.decides]
-        count, unit = max(counts, default=(0, ""))
-        result += f" after {count} {unit}s" if count >= SEEDS else f" ({row['hours']:g} core-hours)"
-    return " | ".join([*cells, result])
+    return " | ".join([*cells, _explained(claim, levels)])
+
+
+def _published_range(row: dict[str, Any]) -> list[float]:
+    gains = [option["scores"][1] - option["scores"][0] for option in row["published"]]
+    return [gains[0] - gain for gain in gains[1:]] if row.get("sizes") else gains
+
+
+def _explained(claim: Claim, levels: Sequence[float]) -> str:
+    """Return the verdict of a claim, and how many of its settings decide it or could."""
+    result, decided = verdict(claim.settings, levels), deciding(claim.settings, levels)
+    if result == NOT_TESTED:
+        return f"{result} ({claim.row['hours']:g} core-hours)"
+    candidates = [setting for setting in claim.settings if not setting.differs]
+    if result == UNDECIDED:
+        tested = sum(bool(setting.over_items) or len(setting.differences) >= SEEDS for setting in candidates)
+        rest = f"; the others: {claim.row['hours']:g} core-hours" if tested < len(candidates) else ""
+        return f"{result}; {tested} of {len(candidates)} have {SEEDS} seeds{rest}"
+    with_last = [(setting, level) for setting, level, _ in decided if setting.last]
+    same = [verdict_of(setting._replace(differences=setting.last), level) for setting, level in with_last]
+    at_last = f", {len(same) - same.count(UNDECIDED)} at the last step" if with_last else ""
+    return f"{result}; {len(decided)} of {len(candidates)} settings{at_last}"
 
 
 def _range(values: Sequence[float]) -> str:
@@ -346,7 +427,7 @@ def _detail(setting: Setting, level: float) -> str:
         shown = f"{_difference(setting.differences, level)}, {f'{count} {setting.unit}s' if count > 1 else 'one run'}"
     return (
         f"| {study} | {setting.without:.1f} → {setting.with_:.1f} | {shown} | {last} | {setting.published:+.1f} | "
-        f"{verdict_of(setting, level)}{'' if setting.decides else ', other readout'} |"
+        f"{verdict_of(setting, level)}{f'; {setting.differs}' if setting.differs else ''} |"
     )
 
 

@@ -30,22 +30,27 @@ def test_page_and_readme_are_those_of_the_studies(loaded):
 def test_every_csv_file_of_the_studies_tests_a_claim_or_says_why_not(loaded):
     _, tables, no_claim = loaded
     files = {path.relative_to(ROOT / "experiments").as_posix() for path in (ROOT / "experiments").glob("*/*.csv")}
-    assert files == {table["file"] for table in tables} | set(no_claim)
+    assert files == {file for table in tables for file in evidence.files_of(table)} | set(no_claim)
     assert all(no_claim.values())
 
 
-def test_every_method_of_a_table_belongs_to_a_claim_or_says_why_not(loaded):
+def test_every_method_of_a_file_belongs_to_a_claim_or_says_why_not(loaded):
     claims, tables, _ = loaded
+    listed: dict[tuple[str, ...], tuple[set[str], set[str]]] = {}  # the methods that are there, and those that a table explains
     for table in tables:
-        methods = {row[table["method"]] for row in evidence.read(table)}
-        unused = table.get("unused", {})
-        assert methods - set(unused) == set(table["names"]), table["file"]
-        assert not methods & set(unused) & set(table["names"])
-        assert set(unused) <= methods | {row[table["method"]] for row in evidence.read(table | {"where": {}})}
         claimed = {
             name for claim in claims if claim.row["measure"] == table["measure"] for pair in claim.row["pairs"] for name in pair
         }
         assert {name.split(" | ")[0] for name in table["names"].values()} <= claimed, table["file"]
+        assert set(table["names"]) <= {row["method"] for row in evidence.read(table)}, table["file"]
+        assert not set(table["names"]) & set(table.get("unused", {}))
+        for file in evidence.files_of(table):
+            where = {key: value for key, value in table.get("where", {}).items() if key != "data.subset"}
+            there, explained = listed.setdefault((file, table["measure"], *where.values()), (set(), set()))
+            there |= {row["method"] for row in evidence.read(table | {"file": file, "where": where})}
+            explained |= {*table["names"], *table.get("unused", {}), *table.get("baselines", ())}
+    for file, (there, explained) in listed.items():
+        assert there <= explained, file
 
 
 def test_every_claim_says_what_refutes_it_and_what_it_costs(loaded):
@@ -62,8 +67,8 @@ def test_the_tables_of_adapting_are_those_of_its_rows():
     assert study["tables"]([row for row in rows if row["encoder"] == "MiniLM"]) in study["DOCS"].read_text(encoding="utf-8")
 
 
-def setting(differences, published=1.0, decides=True):
-    return evidence.Setting("study", "about", 0.0, 0.0, differences, [], "seed", published, decides)
+def setting(differences, published=1.0, differs="", last=()):
+    return evidence.Setting("study", "about", 0.0, 0.0, differences, list(last), "seed", published, differs)
 
 
 @pytest.mark.parametrize(
@@ -98,7 +103,7 @@ def test_a_claim_has_the_verdict_of_its_decided_settings(settings, verdict):
 
 
 def test_a_setting_that_differs_from_the_paper_does_not_decide():
-    settings = [setting([1.0, 1.1, 1.2]), setting([-1.0, -1.1, -1.2], decides=False)]
+    settings = [setting([1.0, 1.1, 1.2]), setting([-1.0, -1.1, -1.2], differs="other readout")]
     assert evidence.verdict(settings, [0.05, 0.05]) == evidence.AS_LARGE
 
 
@@ -182,8 +187,57 @@ def test_a_method_without_training_is_in_every_group(tmp_path, monkeypatch):
     rows = "method,seed,step,score\na,0,0,10\nb,0,5,11\nb,1,5,12\nb,0,9,13\nb,1,9,13\n"
     settings = compare(tmp_path, monkeypatch, rows, by=["step"], everywhere=["a"])
     assert [one.differences for one in settings] == [[1, 2], [3, 3]]
-    (last,) = compare(tmp_path, monkeypatch, rows, by=["step"], everywhere=["a"], curve="step")
-    assert last.differences == [3, 3]
+
+
+def test_the_last_point_of_a_curve_that_both_methods_have_counts(tmp_path, monkeypatch):
+    rows = "method,seed,step,score\na,0,5,10\na,0,10,20\nb,0,5,11\nb,0,10,22\nb,0,15,40\nc,0,3,9\n"
+    (last,) = compare(tmp_path, monkeypatch, rows, curve="step")  # c has no point with a
+    assert (last.about, last.without, last.with_) == ("x; step 10", 20, 22)
+
+
+def test_a_table_of_several_files_pairs_their_seeds_and_has_published_baselines(tmp_path, monkeypatch):
+    folder = tmp_path / "experiments" / "one"
+    folder.mkdir(parents=True)
+    (folder / "more.csv").write_text("variant,seed,score,size\nb,0,12,1\nb,0,13,2\n")
+    (tmp_path / "experiments" / "baselines.csv").write_text("baseline,average\nc,9\nother,1\n")
+    table = {"file": ["one/results.csv", "one/more.csv"], "method": "variant", "where": {"size": "2"}, "baselines": ["c"]}
+    first, second = compare(tmp_path, monkeypatch, "variant,seed,score\na,0,10\n", **table)
+    assert (first.differences, second.differences) == ([3], [-1])
+
+
+def test_a_setting_names_why_it_does_not_decide(tmp_path, monkeypatch):
+    rows = "method,seed,score\na,0,10\nb,0,11\nc,0,12\n"
+    settings = compare(tmp_path, monkeypatch, rows, differs={"c": "rate too high"})
+    assert [one.differs for one in settings] == ["", "rate too high"]
+    claim = CLAIM | {"published": [{"scores": [1, 1]}]}
+    assert compare(tmp_path, monkeypatch, rows, claim)[0].differs == evidence.NO_GAIN
+
+
+def test_methods_of_one_claim_have_their_own_published_difference(tmp_path, monkeypatch):
+    options = [{"method": "B", "scores": [0, 2]}, {"method": "C", "scores": [0, 5]}]
+    claim = CLAIM | {"pairs": [["A", "B"], ["A", "C"]], "published": options}
+    rows = "method,seed,score\na,0,1\nb,0,2\nd,0,2\n"
+    settings = compare(tmp_path, monkeypatch, rows, claim, names={"a": "A", "b": "B", "d": "C"})
+    assert [(one.about, one.published) for one in settings] == [("x; B", 2), ("x; C", 5)]
+
+
+def test_a_decided_claim_shows_how_many_settings_decide_it():
+    small = [
+        setting([1.0, 1.1, 1.2], last=[0.1, 1.0, -0.5]),
+        setting([0.1, -0.4, 0.3]),
+        setting([3.0, 3.1], differs="other readout"),
+    ]
+
+    def shown(*settings):
+        return evidence._explained(evidence.Claim({"hours": 2}, list(settings)), [0.05] * len(settings))
+
+    assert shown(*small) == "as large as published; 1 of 2 settings, 0 at the last step"
+    assert shown(*small[1:]) == "undecided; 0 of 1 have 5 seeds; the others: 2 core-hours"
+    assert shown(setting([1.0, -1.0] * 3)) == "undecided; 1 of 1 have 5 seeds"
+
+
+def test_the_published_difference_is_compared_with_the_plain_interval():
+    assert evidence.verdict_of(setting([1.0, 1.1, 1.2], 1.4), 0.01) == evidence.SMALLER  # at 0.01 the interval ends at 1.67
 
 
 def test_two_models_without_training_have_an_interval_over_items(tmp_path, monkeypatch):
@@ -214,8 +268,9 @@ def test_the_published_difference_is_that_of_the_nearest_number_of_sentences(tmp
 
 def test_the_gain_on_few_sentences_is_compared_with_that_on_many(tmp_path, monkeypatch):
     rows = "method,seed,sentences,score\na,0,200,1\nb,0,200,4\na,0,500,1\nb,0,500,2\n"
-    (only,) = compare(tmp_path, monkeypatch, rows, CLAIM | {"sizes": True, "published": [{"scores": [1, 2]}]}, by=["sentences"])
-    assert only.differences == [2]
+    published = [{"sentences": 200, "scores": [1, 5]}, {"sentences": 600, "scores": [1, 2]}]
+    (only,) = compare(tmp_path, monkeypatch, rows, CLAIM | {"sizes": True, "published": published}, by=["sentences"])
+    assert (only.differences, only.published) == ([2], 3)
 
 
 def test_two_rows_of_a_seed_are_refused(tmp_path, monkeypatch):
