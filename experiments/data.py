@@ -1,11 +1,13 @@
 """Checks the data of the studies: `python experiments/data.py --data DIR [--study NAME]`; `--table` rewrites data.md.
 
 experiments/data.toml has a row for each file or folder: its path below DIR, where to get it, its licence, lines and SHA-256, and
-the studies that read it. The check prints what is there, what is missing or different, and where to get it.
+the studies that read it. The check prints what is there, what is missing or different, and where to get it. Models and word
+vectors have options of their own in the commands; they are listed with their sources.
 """
 
 import argparse
 import hashlib
+import re
 import sys
 import tomllib
 from pathlib import Path
@@ -13,7 +15,8 @@ from typing import Any
 
 HERE = Path(__file__).parent
 PAGE = HERE / "data.md"
-SETS: list[dict[str, Any]] = tomllib.loads((HERE / "data.toml").read_text(encoding="utf-8"))["set"]
+CONTENT: dict[str, list[dict[str, Any]]] = tomllib.loads((HERE / "data.toml").read_text(encoding="utf-8"))
+SETS, MODELS = CONTENT["set"], CONTENT["model"]
 
 
 def digest(path: Path) -> str:
@@ -45,15 +48,29 @@ def check(folder: Path, study: str = "") -> int:
         if found != "there":
             code = 1
             print(f"{'':<10} get it from: {row['source']} ({row['licence']})")
+    for row in MODELS:
+        if not study or study in row["studies"]:
+            print(f"{'by option':<10} {row['name']}: {row['source']} ({row['licence']})")
     return code
+
+
+def linked(source: str) -> str:
+    """Return a source with its links."""
+    if "(GitHub)" in source:
+        return re.sub(r"\b([\w-]+/[\w.-]+)", r"[\1](https://github.com/\1)", source)
+    return re.sub(r"(https://\S+)", r"<\1>", source)
 
 
 def table() -> str:
     """Return data.md."""
     rows = [
-        f"| `{row['path']}` | {row['about']} | {row['lines']:,} | {row['source']} | {row['licence']} | `{row['sha256'][:16]}` | "
-        f"{', '.join(row['studies'])} |"
+        f"| `{row['path']}` | {row['about']} | {row['lines']:,} | {linked(row['source'])} | {row['licence']} | "
+        f"`{row['sha256'][:16]}` | {', '.join(row['studies'])} |"
         for row in SETS
+    ]
+    models = [
+        f"| {row['name']} | {row['about']} | {linked(row['source'])} | {row['licence']} | {', '.join(row['studies'])} |"
+        for row in MODELS
     ]
     return "\n".join([
         "# Data of the studies",
@@ -72,6 +89,18 @@ def table() -> str:
         "| path | content | lines | source | licence | SHA-256 | studies |",
         "|---|---|--:|---|---|---|---|",
         *rows,
+        "",
+        "The text of Wikipedia and novels, the samples of MultiNLI and the folder `senteval` were collected",
+        "before these studies, by scripts that are not in this repository. Other selections from the same",
+        "sources have other sums. Scores then differ a little.",
+        "",
+        "## Models and word vectors",
+        "",
+        "The commands take these by an option of their own.",
+        "",
+        "| name in the commands | content | source | licence | studies |",
+        "|---|---|---|---|---|",
+        *models,
         "",
     ])  # fmt: skip
 

@@ -20,6 +20,16 @@ def test_every_study_names_its_data():
     assert {name for row in DATA["SETS"] for name in row["studies"]} == studies - WITHOUT_DATA
 
 
+@pytest.mark.parametrize("row", DATA["MODELS"], ids=lambda row: row["name"])
+def test_a_study_whose_commands_take_a_model_is_listed_with_it(row):
+    name = re.escape(row["name"].partition(",")[0].removesuffix(".txt"))
+    blocks = re.compile(r"<!-- (transfer )?baselines -->.*?<!-- end of (transfer )?baselines -->", re.DOTALL)
+    for readme in (ROOT / "experiments").glob("*/README.md"):
+        commands = "".join(re.findall(r"```.*?```", blocks.sub("", readme.read_text(encoding="utf-8")), re.DOTALL))
+        if re.search(rf"(?<![\w/-]){name}(?![\w-])", commands):
+            assert readme.parent.name in row["studies"]
+
+
 @pytest.mark.parametrize("row", DATA["SETS"], ids=lambda row: row["path"])
 def test_a_study_that_names_a_file_is_listed_with_it(row):
     name = row["path"].rpartition("/")[2].partition(".")[0].removeprefix("nli_")
@@ -47,12 +57,14 @@ def test_a_folder_is_checked(tmp_path, capsys, monkeypatch):
         for path in ("a.txt", "folder")
     ]
     rows.append({**rows[0], "path": "absent.txt", "source": "a place", "studies": ["other"]})
+    model = {"name": "bert", "source": "https://a.org/bert", "licence": "free", "studies": ["study"]}
     monkeypatch.setitem(DATA["check"].__globals__, "SETS", rows)
+    monkeypatch.setitem(DATA["check"].__globals__, "MODELS", [model])
     assert DATA["check"](tmp_path, "study") == 0
-    assert capsys.readouterr().out == "there      a.txt\nthere      folder\n"
+    assert capsys.readouterr().out == "there      a.txt\nthere      folder\nby option  bert: https://a.org/bert (free)\n"
     (tmp_path / "folder" / "b" / "c.txt").rename(tmp_path / "folder" / "c.txt")
     assert DATA["check"](tmp_path) == 1
-    assert capsys.readouterr().out.splitlines()[1:] == [
+    assert capsys.readouterr().out.splitlines()[1:-1] == [
         "different  folder",
         "           get it from: there (free)",
         "missing    absent.txt",
