@@ -1,4 +1,4 @@
-"""Scores both checkpoints of every run of a study, the best on STS-B dev and the last, and compares methods seed by seed.
+"""Scores both checkpoints of every run of a study, the best on its development set and the last, and compares methods seed by seed.
 
     python experiments/checkpoints.py runs/simcse_methods --data DIR --output experiments/simcse_family/methods.csv
 
@@ -16,14 +16,14 @@ from typing import Any
 import numpy as np
 
 from jax_sentemb import SentenceEncoder, score
+from jax_sentemb.files import read_json
 from jax_sentemb.formats.run_dir import read_checkpoint
 from jax_sentemb.inference.load import load
 from jax_sentemb.reporting.plot_data import read_metrics
 from jax_sentemb.reporting.sweep_table import REPEATED, VARIANT, half_interval
 
 FIVE = {"STS12": "STS12", "STS14": "STS14", "STS15": "STS15", "STSBenchmark-test": "STS-B", "SICKRelatedness-test": "SICK-R"}
-DEV = "STSBenchmark-dev"
-CHECKPOINTS = ("dev", "last")  # the best on STS-B dev, and the last step
+CHECKPOINTS = ("dev", "last")  # the best on the development set, and the last step
 
 
 def read_rows(file: Path) -> list[dict[str, str]]:
@@ -42,12 +42,17 @@ def scored(run: dict[str, Any], folder: Path, data: Path, checkpoint: str) -> tu
         return step, run["scores"]
     encoder = SentenceEncoder(load(folder)._replace(params=params))
     found = {name: score(encoder, data, short)[name] for name, short in FIVE.items()}
-    return step, found | {DEV: dev_scores(folder)[step]}
+    return step, found | {dev_set(folder): dev_scores(folder)[step]}
+
+
+def dev_set(folder: Path) -> str:
+    """The name of the development set of a run."""
+    return read_json(folder / "config.json", dict)["eval.dev"] or "STSBenchmark-dev"
 
 
 def dev_scores(folder: Path) -> dict[int, float]:
-    """The STS-B dev score of every evaluation of a run, by step."""
-    name = f"eval/{DEV}/spearman_cosine"
+    """The development score of every evaluation of a run, by step."""
+    name = f"eval/{dev_set(folder)}/spearman_cosine"
     return {event["step"]: event[name] for event in read_metrics(folder) if name in event}
 
 
@@ -61,7 +66,8 @@ def collect(workdir: Path, data: Path, output: Path) -> list[dict[str, Any]]:
                 continue
             step, scores = scored(run, workdir / run["folder"], data, checkpoint)
             five = {name: scores[name] for name in FIVE}
-            values = {DEV: scores[DEV], **five, "average": statistics.mean(five.values())}
+            dev = dev_set(workdir / run["folder"])
+            values = {dev: scores[dev], **five, "average": statistics.mean(five.values())}
             rows.append({**key, "step": step, **{name: f"{value:.2f}" for name, value in values.items()}})
             with output.open("w", newline="", encoding="utf-8") as file:
                 writer = csv.DictWriter(file, list(dict.fromkeys(name for row in rows for name in row)), lineterminator="\n")
@@ -71,14 +77,15 @@ def collect(workdir: Path, data: Path, output: Path) -> list[dict[str, Any]]:
 
 
 def tables(rows: list[dict[str, Any]]) -> str:
-    """Means over seeds of STS-B dev and of the five sets, and differences to the baseline of the same seeds and settings."""
-    seeds, named = REPEATED, (*REPEATED, VARIANT, "baseline", "checkpoint", "step", DEV, *FIVE, "average")
+    """Means over seeds of the development set and the five sets, and differences to the baseline of the same seeds and settings."""
+    dev = next((name for name in rows[0] if name.startswith("STSBenchmark-dev")), "")
+    seeds, named = REPEATED, (*REPEATED, VARIANT, "baseline", "checkpoint", "step", dev, *FIVE, "average")
 
     def others(row: dict[str, Any], *more: str) -> tuple[str, ...]:
         """What distinguishes groups of runs: all settings but seeds; `more` adds columns."""
         return tuple(f"{name}={value}" for name, value in row.items() if name not in named and value) + tuple(row[m] for m in more)
 
-    lines = ["| | checkpoint | seeds | STS-B dev | five sets | difference to the baseline |", "|---|---|--:|--:|--:|--:|"]
+    lines = [f"| | checkpoint | seeds | {dev} | five sets | difference to the baseline |", "|---|---|--:|--:|--:|--:|"]
     twins = {(*others(row, "checkpoint", VARIANT), *(row.get(s) for s in seeds)): float(row["average"]) for row in rows}
     for group in dict.fromkeys(others(row, "checkpoint", VARIANT) for row in rows):
         some = [row for row in rows if others(row, "checkpoint", VARIANT) == group]
@@ -87,7 +94,7 @@ def tables(rows: list[dict[str, Any]]) -> str:
         gain = [float(row["average"]) - one for row, one in zip(some, base, strict=True) if one is not None]
         values = [float(row["average"]) for row in some]
         cells = (
-            " ".join([variant, *settings]), checkpoint, str(len(some)), f"{np.mean([float(row[DEV]) for row in some]):.2f}",
+            " ".join([variant, *settings]), checkpoint, str(len(some)), f"{np.mean([float(row[dev]) for row in some]):.2f}",
             with_interval(values), f"{with_interval(gain, '+')} to {some[0]['baseline']}" if gain else "",
         )  # fmt: skip
         lines.append(f"| {' | '.join(cells)} |")

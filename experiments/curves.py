@@ -1,4 +1,4 @@
-"""The learning curves of a study: the STS-B dev score of every run at every evaluation, and a picture of the means over seeds.
+"""The learning curves of a study: the development score of every run at every evaluation, and a picture of the means over seeds.
 
     python experiments/curves.py runs/long --output experiments/micse_low_shot/long_curve.csv
 
@@ -12,7 +12,7 @@ import json
 from pathlib import Path
 
 import numpy as np
-from checkpoints import DEV, dev_scores
+from checkpoints import dev_scores
 
 from jax_sentemb.reporting.sweep_table import VARIANT
 
@@ -45,7 +45,7 @@ def plot(rows: list[tuple[str, str, int, float]], path: Path) -> None:
     untrained = {f"{score:.1f}" for _, _, step, score in rows if not step}
     panel.set_title(f"before training {', '.join(sorted(untrained))}" if untrained else "", fontsize=8)
     panel.set_xlabel("steps")
-    panel.set_ylabel("STS-B dev, Spearman x 100")
+    panel.set_ylabel("development pairs, Spearman x 100")
     panel.legend(fontsize=7)
     figure.savefig(path, dpi=110)
 
@@ -58,7 +58,7 @@ def main() -> None:
     rows = [row for workdir in options.workdirs for row in curves(workdir)]
     with options.output.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(("variant", "seed", "step", DEV))
+        writer.writerow(("variant", "seed", "step", "dev"))
         writer.writerows((*row[:3], f"{row[3]:.2f}") for row in rows)
     plot(rows, options.output.with_suffix(".png"))
 

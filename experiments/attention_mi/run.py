@@ -18,7 +18,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from study_data import parse, read_rows
+from study_data import DEV, parse, read_rows
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results.csv"
@@ -68,7 +68,7 @@ def train(options):
             data = [f"--config.data.files={options.corpus}", f"--config.encoder.weights={options.weights}"]
             data += [f"--config.eval.data={options.senteval}", "--config.data.subset=1000", f"--config.data.subset_seed={seed}"]
             data += [f"--config.train.seed={seed}", "--config.train.save_steps=0", "--workdir", str(workdir)]
-            data += [f"--config.train.precision={options.precision}"]
+            data += [f"--config.train.precision={options.precision}", f"--config.eval.dev={options.dev}"]
             command = [sys.executable, "-m", "jax_sentemb.main", f"--config=configs/{config}.py", *flags, *data]
             subprocess.run(command, check=True)
 
@@ -114,6 +114,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--weights", default="")
     parser.add_argument("--workdir", type=Path, default=Path("runs/attention_mi"))
+    parser.add_argument("--dev", default=DEV, help="the pairs that select the step")
     parser.add_argument("--seeds", type=lambda text: [int(seed) for seed in text.split(",")], default=SEEDS)
     parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(METHODS), metavar="NAME")
     parser.add_argument("--precision", default="float32", choices=("float32", "bfloat16"))

@@ -20,13 +20,12 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from study_data import parse, read_rows
+from study_data import DEV, parse, read_rows
 
 HERE = Path(__file__).parent
 SETS = {"STS12": "STS12", "STS14": "STS14", "STS15": "STS15", "STSb": "STSBenchmark-test", "SICK-R": "SICKRelatedness-test"}
 TASKS = ("MR", "CR", "TREC", "MRPC", "SST2")
 SEEDS = ("1", "2", "3")  # of the stage stsb, unless --seeds names others
-DEV = "STSBenchmark-dev-disjoint"
 # Candidates for IS-BERT's learning rate, 300 steps each, scored on STS-B dev (stage tune).
 TUNED = ("2e-6", "2e-5", "1e-4", "5e-4")
 RARE = ("--config.train.save_steps=0", "--config.train.logging_steps=100")

@@ -67,7 +67,7 @@ def bert() -> Config:
         method=SimCSE(),
         data=Data(max_seq_length=32, batch_size=64, subset=100_000),
         optimizer=Optimizer(learning_rate=1e-4),
-        eval=Evaluation(eval_steps=50, diagnostic_sentences=256, report_sentences=0),
+        eval=Evaluation(dev="STSBenchmark-dev-disjoint", eval_steps=50, diagnostic_sentences=256, report_sentences=0),
         train=Train(max_steps=150, save_steps=0, precision="bfloat16"),
         variants=pairs({name: Variant(method) for name, method in METHODS.items()}),
         sweep=SEEDS,

@@ -38,7 +38,7 @@ RELATIVES = {
 def get_config(stage: str = "mini_2") -> Config:
     config = read_config(str(Path(__file__).parents[2] / "configs" / "micse_low_shot.py"))
     config.variants = {name: config.variants[name] for name in METHODS}
-    config.optimizer.warmup_steps, config.train.save_steps = 0, 0
+    config.optimizer.warmup_steps, config.train.save_steps, config.eval.dev = 0, 0, "STSBenchmark-dev-disjoint"
     match stage:
         case "bert_mini":
             return bert_mini(config)

@@ -115,7 +115,7 @@ def get_config(stage: str = "methods") -> Config:
         method=next(iter(variants.values())).method,
         data=Data(max_seq_length=32, batch_size=64, subset=100_000),
         optimizer=Optimizer(learning_rate=1e-4),
-        eval=Evaluation(eval_steps=every, diagnostic_sentences=256, report_sentences=0),
+        eval=Evaluation(dev="STSBenchmark-dev-disjoint", eval_steps=every, diagnostic_sentences=256, report_sentences=0),
         train=Train(max_steps=steps, save_steps=0),
         variants=variants,
         sweep=sweep,
