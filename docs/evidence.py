@@ -70,8 +70,8 @@ seeds. A claim takes the verdict of its decided settings. It is undecided if som
 counts, and the last step is shown next to it. Of a learning curve, the last point counts that both
 methods have.
 
-Some settings are listed and counted, but do not decide. The last column says why: the readout
-differs from the paper's, a method has a rate that is too high for it, or the paper itself has no
+Some settings are listed and counted, but do not decide. The last column says why. The readout
+differs from the paper's, or a method has a rate that is too high for it. Or the paper itself has no
 gain at that number of sentences.
 
 `python docs/evidence.py` writes this page from [evidence.toml](evidence.toml) and the CSV files of

@@ -87,8 +87,8 @@ TRANSFER_BLOCK = Block(
 These are the baselines of all tables with transfer tasks (accuracy; Pearson × 100 for SICK-R and
 STS-B). Only the classifier is trained. Its settings change the scores, so compare rows of one
 classifier. Random projections are those of Wieting and Kiela (2019): the largest value over the
-words of a sentence. The words of tf-idf are projected to 1,024 dimensions. Its frequencies are those
-of all sentences of a task, or of 100,000 Wikipedia sentences. The average has no MR.""",
+words of a sentence. The words of tf-idf are projected to 1,024 dimensions. Its frequencies are
+those of all sentences of a task, or of 100,000 Wikipedia sentences. The average has no MR.""",
 )
 BLOCKS = (SIMILARITY_BLOCK, TRANSFER_BLOCK)
 
