@@ -40,6 +40,8 @@ from jax_sentemb.evaluation.sts import correlate_tasks, task_cosines
 from jax_sentemb.evaluation.sts_data import StsTask
 from jax_sentemb.evaluation.word_baselines import FixedSIF, split_words
 from jax_sentemb.files import read_json, replacing, write_json
+from jax_sentemb.formats.run_dir import read_checkpoint, read_metadata
+from jax_sentemb.inference.export import export_run
 from jax_sentemb.inference.load import load
 from jax_sentemb.inference.postprocess import principal_axes
 from jax_sentemb.recipes import override, read_config
@@ -87,7 +89,7 @@ CURVE = {
     | {"data.files": f"{text}.txt", "data.subset": 50_000, "optimizer.lr_scheduler_type": "constant"}
     for text in ("wiki", "mix")
 }
-CURVE_STEPS = (250, 500, 1000, 1500, 2000)
+CURVE_STEPS = (250, 500, 750)
 # Widths of an embedding of mini-2, which has 256. The teacher's width cannot be cut, so the student's vectors are exported.
 WIDTHS = (64, 128)
 TRAINED_WIDTHS = {"train.matryoshka": ",".join(map(str, WIDTHS))}
@@ -211,15 +213,21 @@ def final(options: argparse.Namespace) -> Iterator[Run]:
 
 
 def curve(options: argparse.Namespace) -> Iterator[Run]:
-    """Yield runs to each step of a curve; the run of a later step continues that of an earlier one."""
+    """Yield runs that keep the checkpoint of each step of the curve, which are then scored."""
+    kept = {"train.max_steps": CURVE_STEPS[-1], "train.save_steps": CURVE_STEPS[0], "train.keep_checkpoints": len(CURVE_STEPS)}
 
-    def one(setting: str, settings: dict[str, Any], step: int) -> dict[str, Any]:
-        row = train(options, setting, settings | {"train.max_steps": step, "eval.eval_steps": 0, "eval.select": "last"}, 1)
-        return row | scored(folder_of(options, setting, 1), Scores(options.senteval)) | {"seed": step}
+    def points(setting: str, settings: dict[str, Any]) -> list[dict[str, Any]]:
+        train(options, setting, settings | kept | {"eval.eval_steps": 0, "eval.select": "last"}, 1)
+        folder, scores, rows = folder_of(options, setting, 1), Scores(options.senteval), []
+        for step in CURVE_STEPS:
+            params, _ = read_checkpoint(folder, str(step))
+            with tempfile.TemporaryDirectory() as exported:
+                export_run(Path(exported) / "export", read_metadata(folder), params, folder, step)
+                rows.append({"setting": setting, "seed": 1, "step": step, **scored(Path(exported), scores)})
+        return rows
 
     for setting, settings in CURVE.items():
-        for step in CURVE_STEPS:
-            yield setting, step, functools.partial(one, setting, settings, step)
+        yield setting, 1, functools.partial(points, setting, settings)
 
 
 def matryoshka(options: argparse.Namespace) -> Iterator[Run]:
