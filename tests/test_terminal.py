@@ -53,6 +53,18 @@ def test_a_log_has_a_line_of_progress_from_time_to_time(clock, capsys):
     assert len(lines) == 5  # after 3, 34, 65 and 96 seconds, and at the end
 
 
+def test_the_time_left_does_not_count_the_compilation_of_the_first_batch(clock, capsys):
+    with Progress("encode", 400, "sentences") as progress:
+        for seconds, count in ((60, 10), (31, 310), (8, 80)):
+            clock.value += seconds
+            progress.update(count)
+    assert capsys.readouterr().err.splitlines() == [
+        "encode 10/400: 01:00 done",
+        "encode 320/400: 10 sentences/s, 01:31 done, 00:08 left",
+        "encode 400/400: 4.04 sentences/s, 01:39 done, 00:00 left",
+    ]
+
+
 def test_a_count_starts_when_nothing_is_finished_yet(clock, capsys):
     with counted("compare", "blocks") as progress:
         for total in (4, 2):

@@ -100,7 +100,8 @@ def in_notebook() -> bool:
 class Progress:
     """Show how much of a task is done and when it will end: a bar, or lines at growing intervals without a terminal.
 
-    Nothing is shown of a task that takes less than `delay` seconds.
+    Nothing is shown of a task that takes less than `delay` seconds. The items of the first report may include the compilation of
+    programs, so the time left is estimated from later ones; a task without `delay` is reported after its compilation.
     """
 
     def __init__(self, label: str, total: int, unit: str, initial: int = 0, delay: float = DELAY) -> None:
@@ -108,6 +109,7 @@ class Progress:
         self.label, self.total, self.unit, self.done = plain(label), total, unit, initial
         self._finished, self._delay, self._bar = initial, delay, None
         self._start, self._first, self._last_line = time.monotonic(), initial, -math.inf
+        self._measured_from = None if delay else (initial, self._start)  # number of items and time
         if is_watched():
             self._bar = _bar()(
                 total=total,
@@ -144,18 +146,30 @@ class Progress:
             return
         now = time.monotonic()
         elapsed = now - self._start
+        if self._measured_from is None and done > self._first:
+            self._measured_from = done, now
         pause = min(max(SHORTEST, elapsed / 20), LONGEST)
         if done > self._first and elapsed >= self._delay and (now - self._last_line > pause or done == self.total):
             self._last_line = now
-            seconds = elapsed / (done - self._first)  # of one unit
-            took, left = (_clock(count * seconds) for count in (done - self._first, self.total - done))
-            rate = f"{note}{', ' if note else ''}{1 / max(seconds, 1e-9):,.3g} {self.unit}/s"
-            print_line(f"{self.label} {done}/{self.total}: {rate}, {took} done, {left} left", "stderr")
+            facts = [note, *self._estimates(done, now, elapsed)]
+            print_line(f"{self.label} {done}/{self.total}: {', '.join(filter(None, facts))}", "stderr")
+
+    def _estimates(self, done: int, now: float, elapsed: float) -> list[str]:
+        """Return the texts of the rate, the time so far and the time left; at the first report only the time so far."""
+        first, since = self._measured_from or (done, now)
+        if done == self.total:
+            first, since = self._first, self._start
+        if done == first:
+            return [f"{_clock(elapsed)} done"]
+        seconds = (now - since) / (done - first)  # of one unit
+        rate = f"{1 / max(seconds, 1e-9):,.3g} {self.unit}/s"
+        return [rate, f"{_clock(elapsed)} done", f"{_clock((self.total - done) * seconds)} left"]
 
     def restart(self) -> None:
         """Start again from zero."""
         self.done = self._finished = self._first = 0
         self._start = time.monotonic()
+        self._measured_from = None if self._delay else (0, self._start)
         if self._bar is not None:
             self._bar.reset()
 
