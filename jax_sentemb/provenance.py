@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from jax_sentemb import files
-from jax_sentemb.errors import DataError, ModelFileError, Setting, UserError
+from jax_sentemb.errors import DataError, Message, ModelFileError, Setting, UserError
 
 KEY = "provenance"
 
@@ -30,27 +30,27 @@ class FileType(NamedTuple):
 
     name: str
     format: int  # rises with each change of what the file contains
-    remedy: str  # what the user can do about a file that cannot be used
+    remedy: Message  # what the user can do about a file that cannot be used
     error: type[UserError] = DataError
 
 
 # Entries of the cache are silently made again, so these types have no remedy.
-CONVERTED_TEXT = FileType("text", 1, "")
-TEXT_INDEX = FileType("index", 1, "")
-LINE_NUMBERS = FileType("lines", 1, "")
-DIGEST = FileType("sha256", 1, "")
-VOCABULARY = FileType("vocabulary", 1, "")
-TOKENS = FileType("tokens", 4, "")
-PACKED_ROWS = FileType("packed", 2, "")
+CONVERTED_TEXT = FileType("text", 1, ())
+TEXT_INDEX = FileType("index", 1, ())
+LINE_NUMBERS = FileType("lines", 1, ())
+DIGEST = FileType("sha256", 1, ())
+VOCABULARY = FileType("vocabulary", 1, ())
+TOKENS = FileType("tokens", 4, ())
+PACKED_ROWS = FileType("packed", 2, ())
 
-VECTORS = FileType("vectors", 3, "encode the corpus into a new directory or file")
-SEARCH_INDEX = FileType("search index", 2, "delete it, or give another --index")
-RUN = FileType("run", 1, "give another --workdir", ModelFileError)
-SWEEP = FileType("sweep", 1, "give another --workdir", ModelFileError)
-DOWNLOAD = FileType("download", 1, "jax-sentemb evaluate --fetch loads it again")
-EXPORT = FileType("export", 1, "export the model again with this version", ModelFileError)
-WORD_MODEL = FileType("word model", 1, "export the model again with this version", ModelFileError)
-CHECKPOINT = FileType("checkpoint", 1, "give the old input, or another --workdir", ModelFileError)
+VECTORS = FileType("vectors", 3, ("encode the corpus into a new directory or file",))
+SEARCH_INDEX = FileType("search index", 2, ("delete it, or give another ", Setting("--index")))
+RUN = FileType("run", 1, ("give another ", Setting("--workdir")), ModelFileError)
+SWEEP = FileType("sweep", 1, ("give another ", Setting("--workdir")), ModelFileError)
+DOWNLOAD = FileType("download", 1, ("jax-sentemb evaluate --fetch loads it again",))
+EXPORT = FileType("export", 1, ("export the model again with this version",), ModelFileError)
+WORD_MODEL = FileType("word model", 1, ("export the model again with this version",), ModelFileError)
+CHECKPOINT = FileType("checkpoint", 1, ("give the old input, or another ", Setting("--workdir")), ModelFileError)
 
 
 def mark(file_type: FileType, sources: Mapping[str, Any]) -> dict[str, Any]:
@@ -71,7 +71,7 @@ def check(
     file_type: FileType,
     sources: Mapping[str, Any] | None = None,
     error: type[UserError] | None = None,
-    remedy: str = "",
+    remedy: Message = (),
 ) -> dict[str, Any]:
     """Return the recorded sources of a file, after comparing its mark.
 
@@ -88,7 +88,7 @@ def check(
     """
     if problem := difference(content, file_type, sources or {}):
         subject = where if isinstance(where, Setting) else str(where)
-        raise (error or file_type.error)(subject, f" {problem}; {remedy or file_type.remedy}")
+        raise (error or file_type.error)(subject, f" {problem}; ", *(remedy or file_type.remedy))
     return content[KEY]["sources"]
 
 

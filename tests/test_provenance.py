@@ -5,7 +5,7 @@ import json
 import pytest
 
 from jax_sentemb import provenance
-from jax_sentemb.errors import ConfigError, DataError, ModelFileError
+from jax_sentemb.errors import ConfigError, DataError, ModelFileError, keyword, spelled
 from jax_sentemb.provenance import CHECKPOINT, KEY, SEARCH_INDEX, VECTORS, Source, check, fingerprint, mark
 
 OLD, NEW = Source("a.txt", "a" * 64), Source("b.txt", "b" * 64)
@@ -41,14 +41,19 @@ def test_a_file_of_the_same_sources_is_accepted():
     ],
 )
 def test_a_source_that_differs_is_named_with_both_values(changed, expected):
-    assert problem(content(), {**SOURCES, **changed}) == f"idx {expected}; {SEARCH_INDEX.remedy}"
+    assert problem(content(), {**SOURCES, **changed}) == f"idx {expected}; delete it, or give another --index"
 
 
 def test_another_format_and_another_type_of_file_are_named():
     current = SEARCH_INDEX.format
     newer = content(file_type=SEARCH_INDEX._replace(format=current + 1))
-    assert problem(newer) == f"idx has format {current + 1}, this version reads format {current}; {SEARCH_INDEX.remedy}"
-    assert problem(content(file_type=VECTORS)) == f"idx is a file of type 'vectors', not 'search index'; {SEARCH_INDEX.remedy}"
+    assert (
+        problem(newer) == f"idx has format {current + 1}, this version reads format {current}; delete it, or give another --index"
+    )
+    assert (
+        problem(content(file_type=VECTORS))
+        == "idx is a file of type 'vectors', not 'search index'; delete it, or give another --index"
+    )
     assert not provenance.is_marked(content(file_type=VECTORS), SEARCH_INDEX)
     assert provenance.is_marked(newer, SEARCH_INDEX)
 
@@ -58,7 +63,7 @@ def test_another_format_and_another_type_of_file_are_named():
     [None, 3, [], {}, {KEY: None}, {KEY: []}, {KEY: {"file": "search index", "format": 1}}, {KEY: {"sources": []}}],
 )
 def test_a_file_without_a_mark_is_refused(recorded):
-    assert problem(recorded) == f"idx does not record its sources; {SEARCH_INDEX.remedy}"
+    assert problem(recorded) == "idx does not record its sources; delete it, or give another --index"
 
 
 @pytest.mark.parametrize(
@@ -77,7 +82,7 @@ def test_the_error_and_the_remedy_are_those_of_the_type_or_of_the_caller():
     with pytest.raises(ModelFileError):
         check("1", {}, CHECKPOINT)
     with pytest.raises(ConfigError, match=r"; another directory$"):
-        check("vectors", {}, VECTORS, error=ConfigError, remedy="another directory")
+        check("vectors", {}, VECTORS, error=ConfigError, remedy=("another directory",))
 
 
 def test_a_fingerprint_depends_on_type_format_and_sources_and_not_on_names():
@@ -91,3 +96,8 @@ def test_a_fingerprint_depends_on_type_format_and_sources_and_not_on_names():
         fingerprint(VECTORS, {**SOURCES, "normalize": 0}),  # equal to False in Python
     ]
     assert len({made, *others}) == 1 + len(others)
+
+
+def test_a_remedy_is_spelled_for_a_function_of_python():
+    with pytest.raises(ModelFileError, match=r"give the old input, or another workdir$"), spelled(keyword):
+        check("step", {}, CHECKPOINT)

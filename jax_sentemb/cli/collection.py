@@ -162,7 +162,9 @@ class Opener:
             raise DataError(f"{where} has a vector for each chunk of a text (--chunks each); encode it with --chunks mean or max")
         if vectors.is_marked:
             expected = {"chunks": chunks} if chunks else {}
-            self._chunks = check(where, vectors.manifest, VECTORS, expected, remedy="leave --chunks out, or encode again")["chunks"]
+            self._chunks = check(where, vectors.manifest, VECTORS, expected, remedy=("leave --chunks out, or encode again",))[
+                "chunks"
+            ]
         elif chunks == "each":
             name = manifest_path(user_path(self.options.corpus)).name
             raise DataError(f"{where} has no {name}: the places of its chunks are not known; leave --chunks out")
@@ -174,7 +176,7 @@ class Opener:
         texts = records.texts
         if vectors.is_marked:
             corpus = Source(corpus_name(options.corpus_text), records.sentences.fingerprint)
-            check(f"--corpus {options.corpus}", vectors.manifest, VECTORS, {"corpus": corpus}, remedy="give its text")
+            check(f"--corpus {options.corpus}", vectors.manifest, VECTORS, {"corpus": corpus}, remedy=("give its text",))
         if not vectors.has_chunks and len(texts) != len(vectors):
             raise DataError(
                 f"--corpus-text {options.corpus_text} has {len(texts)} texts (with empty texts), but --corpus {options.corpus} "
@@ -196,10 +198,12 @@ class Opener:
         where = f"--corpus {options.corpus}"
         sources = self._sources_of(Source("", ""))
         names = ("model", "prompt") if vectors.sources["truncate_dim"] else ("model", "prompt", "truncate_dim")
-        check(where, vectors.manifest, VECTORS, {name: sources[name] for name in names}, remedy="give its model")
+        check(where, vectors.manifest, VECTORS, {name: sources[name] for name in names}, remedy=("give its model",))
         length = vectors.sources["max_seq_length"]
         if options.max_seq_length:
-            check(where, vectors.manifest, VECTORS, {"max_seq_length": options.max_seq_length}, remedy="leave --max-seq-length out")
+            check(
+                where, vectors.manifest, VECTORS, {"max_seq_length": options.max_seq_length}, remedy=("leave --max-seq-length out",)
+            )
         elif length:
             self.encoder.max_seq_length = length
 

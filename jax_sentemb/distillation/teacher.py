@@ -164,7 +164,7 @@ class EncodedLines:
             raise DataError(Setting("method.teacher", name), f" has a vector for each chunk of a text (--chunks each); {remedy}")
         if vectors.is_marked:
             corpus = Source("of data.files", sentences.fingerprint)
-            check(Setting("method.teacher", name), vectors.manifest, VECTORS, {"corpus": corpus}, remedy=remedy)
+            check(Setting("method.teacher", name), vectors.manifest, VECTORS, {"corpus": corpus}, remedy=(remedy,))
         if len(vectors) != (texts := sentences.report["lines"]):
             raise DataError(
                 Setting("method.teacher", name),

@@ -42,4 +42,4 @@ def damage(folder: Path, sources: Mapping[str, Any] | None = None) -> str:
 def check_download(folder: Path) -> None:
     """Raise DataError for a downloaded folder that is damaged, incomplete, or of another format."""
     if (folder / NAME).exists() and (problem := damage(folder)):
-        raise DataError(f"{problem}; {DOWNLOAD.remedy}")
+        raise DataError(f"{problem}; ", *DOWNLOAD.remedy)

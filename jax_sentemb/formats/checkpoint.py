@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jax_sentemb import __version__, files, provenance
-from jax_sentemb.errors import REPLACE_FILE, ConfigError, ModelFileError, ResourceError
+from jax_sentemb.errors import REPLACE_FILE, ConfigError, ModelFileError, ResourceError, Setting
 from jax_sentemb.formats import manifest
 from jax_sentemb.parallel import is_main_process
 from jax_sentemb.system.allocator import return_freed_memory
@@ -139,7 +139,7 @@ class Steps:
 
             step = int(multihost_utils.broadcast_one_to_all(np.int32(step)))
         if step == -2:
-            raise ModelFileError(problem or f"{self.folder}: no step is intact; {manifest.NO_STEP_ADVICE}")
+            raise ModelFileError(*((problem,) if problem else (f"{self.folder}: no step is intact; ", *manifest.NO_STEP_ADVICE)))
         if step < 0:
             return None
         self.written.setdefault(step, "")
@@ -330,7 +330,9 @@ def _check_fit(folder: Path, content: dict[str, Any], arrays: dict) -> None:
             f"{name} is {_spec_text(saved.get(name))}, expected {_spec_text(expected.get(name))}" for name in different[:MAX_LISTED]
         ]
         more = [f"and {len(different) - MAX_LISTED} more"] if len(different) > MAX_LISTED else []
-        raise ModelFileError(f"{folder} does not fit this model: {'; '.join([*faults, *more])}; give another --workdir")
+        raise ModelFileError(
+            f"{folder} does not fit this model: {'; '.join([*faults, *more])}; give another ", Setting("--workdir")
+        )
 
 
 def _content(folder: Path) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from jax_sentemb import provenance
-from jax_sentemb.errors import ModelFileError
+from jax_sentemb.errors import Message, ModelFileError, Setting
 from jax_sentemb.files import print_warning, read_limited, replacing, sha256
 
 NAME = "manifest.json"
@@ -56,7 +56,10 @@ def read(folder: Path) -> dict[str, Any]:
     return content
 
 
-_OTHER_VERSION = "continue and export the run with the version of jax_sentemb that wrote it, or give another --workdir"
+_OTHER_VERSION: Message = (
+    "continue and export the run with the version of jax_sentemb that wrote it, or give another ",
+    Setting("--workdir"),
+)
 
 
 def verify(folder: Path) -> dict[str, Any]:
@@ -107,11 +110,11 @@ def newest(folder: Path, warn: Warn = print_warning) -> tuple[int, dict[str, Any
             problems.append(f"{problem}")
             warn(f"{problem}: trying the previous step")
     if problems or list(folder.glob("corrupt-*")):
-        raise ModelFileError(f"{folder}: no step is intact{f' ({problems[0]})' if problems else ''}; {NO_STEP_ADVICE}")
+        raise ModelFileError(f"{folder}: no step is intact{f' ({problems[0]})' if problems else ''}; ", *NO_STEP_ADVICE)
     return None
 
 
-NO_STEP_ADVICE = "delete this folder to start from the beginning, or give another --workdir"
+NO_STEP_ADVICE: Message = "delete this folder to start from the beginning, or give another ", Setting("--workdir")
 
 
 def recover(folder: Path, warn: Warn) -> tuple[int, dict[str, Any]] | None:

@@ -111,8 +111,8 @@ def _teacher_role(facts: Mapping[str, Any]) -> str:
 
 def describe_changes(facts: Mapping[str, Any]) -> str:
     """Return a text about the nearest neighbours that differ from those of the start, and whether anything judges them."""
-    text = f"{facts['changed']:.1%} of {facts['sentences']:,} sentences have another nearest sentence than before the training"
-    return text if facts["is_judged"] else f"{text}; without labels or a stronger model nobody can tell whether it is a better one"
+    text = f"the nearest sentence changed for {facts['changed']:.1%} of {facts['sentences']:,} sentences"
+    return text if facts["is_judged"] else f"{text}; without labels or a stronger model nobody can tell whether for the better"
 
 
 def describe_teacher(facts: Mapping[str, Any]) -> str:
@@ -182,7 +182,8 @@ def _embedding(pooling: str, max_seq_length: int) -> str:
 def describe_modules(convolution: Convolution | None, dense: Sequence[str], similarity: str = "cosine") -> str:
     """Return sentences about the convolution before the pooling, the dense layers after it, and the similarity of embeddings."""
     layers = f" Compare embeddings by {SIMILARITY_NAMES[similarity]}."
-    layers += f" After the pooling, {len(dense)} dense layer(s) are applied ({', '.join(dense)})." if dense else ""
+    plural = "s are" if len(dense) > 1 else " is"
+    layers += f" After the pooling, {len(dense)} dense layer{plural} applied ({', '.join(dense)})." if dense else ""
     if convolution is None:
         return layers
     windows = ", ".join(map(str, convolution.windows))

@@ -4,7 +4,7 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jax_sentemb.errors import REPLACE_FILE, ModelFileError
+from jax_sentemb.errors import REPLACE_FILE, ModelFileError, Setting
 from jax_sentemb.files import quote, read_json, write_json
 from jax_sentemb.formats import manifest
 from jax_sentemb.formats.encode_settings import DEFAULTS, EncodeSettings
@@ -48,7 +48,9 @@ def read_metadata(workdir: Path) -> dict[str, Any]:
 
     file = workdir / "model.json"
     if not file.is_file():
-        raise ModelFileError(f"{workdir} is not the work directory of a run: it has no model.json; give the --workdir of a run")
+        raise ModelFileError(
+            f"{workdir} is not the work directory of a run: it has no model.json; give the ", Setting("--workdir"), " of a run"
+        )
     metadata = read_json(file)
     check(file, metadata, RUN)
     if missing := [name for name in REQUIRED_KEYS if name not in metadata]:
@@ -121,7 +123,7 @@ def _check_run(workdir: Path, folder: str, step: int, content: dict[str, Any]) -
     file, where = workdir / "model.json", workdir / folder / str(step)
     if file.is_file():
         run = Source(f"of {where}", fingerprint(CHECKPOINT, content[KEY]["sources"]))
-        check(file, read_json(file), RUN, {"run": run}, remedy="restore the one that was copied from another run")
+        check(file, read_json(file), RUN, {"run": run}, remedy=("restore the one that was copied from another run",))
 
 
 def read_run_tokenizer(workdir: Path, metadata: dict[str, Any]) -> "Tokenizer | WordTokenizer":

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jax_sentemb.errors import REPLACE_FILE, ModelFileError
+from jax_sentemb.errors import REPLACE_FILE, ModelFileError, Setting
 from jax_sentemb.files import check_regular, fingerprint, print_warning, read_limited
 from jax_sentemb.provenance import KEY, RUN, check, difference
 from jax_sentemb.reporting.plot_data import read_metrics
@@ -73,7 +73,9 @@ def read_run(workdir: Path) -> Run:
         ModelFileError: The directory has no run.json, or a file is damaged or a folder.
     """
     if not (workdir / "run.json").exists():
-        raise ModelFileError(f"{workdir} is not the work directory of a run: it has no run.json; give the --workdir of a run")
+        raise ModelFileError(
+            f"{workdir} is not the work directory of a run: it has no run.json; give the ", Setting("--workdir"), " of a run"
+        )
     about, settings = (read_json_file(workdir / name) for name in ("run.json", "config.json"))
     check(workdir / "run.json", about, RUN)
     run = {"run": about[KEY]["sources"].get("run")}

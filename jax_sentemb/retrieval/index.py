@@ -15,7 +15,7 @@ from jaxtyping import Real
 
 from jax_sentemb import provenance
 from jax_sentemb.cosines import rounded
-from jax_sentemb.errors import ConfigError, DataError
+from jax_sentemb.errors import ConfigError, DataError, Setting
 from jax_sentemb.files import replacing, sole_writer
 from jax_sentemb.provenance import SEARCH_INDEX, Source
 from jax_sentemb.retrieval.search import CORPUS_BLOCK, Hits
@@ -120,7 +120,9 @@ def check_index(file: Path, sources: Mapping[str, Any], verify: bool) -> None:
     except OSError as error:
         raise DataError(f"--index {file}: {error.strerror}") from None
     if not is_intact:
-        raise DataError(f"--index {file} is damaged: its size or SHA-256 differs from its last line; {SEARCH_INDEX.remedy}")
+        raise DataError(
+            Setting("--index", file), " is damaged: its size or SHA-256 differs from its last line; ", *SEARCH_INDEX.remedy
+        )
 
 
 def _digest(stream: IO[bytes], size: int) -> str:

@@ -69,7 +69,7 @@ def join_parts(directory: Path, part: Part) -> dict[str, Any] | None:
 def _check_same(file: Path, shard_list: dict[str, Any], expected: dict[str, Any]) -> None:
     """Raise ConfigError if the list in `file` has other sources than `expected`."""
     remedy = "all parts need the same sources: if those of the file are wrong, delete it and encode its part again"
-    check(file, shard_list, VECTORS, sources_of(expected), ConfigError, remedy)
+    check(file, shard_list, VECTORS, sources_of(expected), ConfigError, (remedy,))
 
 
 def _join(lists: list[dict[str, Any]]) -> dict[str, Any]:

@@ -186,7 +186,7 @@ def _open_manifest(directory: Path, metadata: dict[str, Any], rows: int, part: P
     file = directory / _list_name(directory, part)
     if file.is_file():
         manifest = read_list(file)
-        check(f"--output {directory}", manifest, VECTORS, sources_of(metadata), ConfigError, "give another directory")
+        check(f"--output {directory}", manifest, VECTORS, sources_of(metadata), ConfigError, ("give another directory",))
         if part.total > 1 and "part" not in manifest and not manifest["complete"]:
             raise ConfigError(f"--output {directory} was started without --part: leave --part out, or give another directory")
         if manifest["rows"] != _total_rows(manifest, rows, part):

@@ -46,7 +46,7 @@ def continued(path: Path, saved: Mapping[str, Any], now: Progress) -> tuple[Prog
     progress = dataclasses.replace(now, **{name: value for name, value in saved.items() if name in vars(now)})
     recorded = {name: value for name, value in progress.measured_on.items() if name in now.measured_on}
     expected = {name: now.measured_on[name] for name in recorded}
-    remedy = "scores on both cannot be compared: give the old content, or another --workdir"
+    remedy = "scores on both cannot be compared: give the old content, or another ", Setting("--workdir")
     check(path, {KEY: mark(CHECKPOINT, recorded)}, CHECKPOINT, expected, remedy=remedy)
     changed = [f"{name}={value} (before: {progress.scale.get(name)})" for name, value in now.scale.items()
                if progress.scale.get(name) != value]  # fmt: skip

@@ -89,7 +89,7 @@ class BertSource:
         positions = config.max_position_embeddings - config.position_offset
         for name, length in self._lengths.items():
             if length > positions:
-                raise ConfigError(f"{name}={length} exceeds the encoder's {positions} positions")
+                raise ConfigError(Setting(name, length), f" exceeds the encoder's {positions} positions; lower it")
         return config
 
     def _new(self, vocab_size: int) -> BertConfig:
