@@ -283,7 +283,7 @@ def _order(order: dict[str, Any]) -> str:
         return f"separate texts: {order['several_sentences']:.0%} of them have several sentences"
     if order["consecutive"] is None:
         return f"fewer than {MIN_ORDER_CHECK:,} sentences: not checked"
-    verdict = "running text: multi-view and QuickThoughts apply" if order["consecutive"] else "not running text"
+    verdict = "running text: neighbouring sentences belong together" if order["consecutive"] else "not running text"
     near, far = order["in_common_neighbours"], order["in_common_anywhere"]
     return f"{verdict} (neighbours have {near:.2%} of their long words in common, any two {far:.2%})"
 
