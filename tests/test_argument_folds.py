@@ -85,7 +85,7 @@ def test_afs_is_split_by_topic_and_keeps_its_scores(tmp_path):
         ({"fold": 10}, ConfigError, r"data\.fold=10: UKP_ASPECT has the folds 0 to 9 with data\.scheme=10-fold"),
         ({"scheme": "cross-topic", "fold": 3}, ConfigError, "has the folds 0 to 2"),
         ({"scheme": "cross-topic", "fold": 2}, DataError, "no topic has 3 pairs and two gold scores"),
-        ({"files": "arguments:absent.tsv"}, DataError, r"absent\.tsv: No such file"),
+        ({"files": "arguments:absent.tsv"}, DataError, r"absent\.tsv: no such file"),
         ({"files": "pairs.tsv"}, ConfigError, "is not arguments:FILE"),
     ],
 )

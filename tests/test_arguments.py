@@ -45,7 +45,7 @@ def test_afs(tmp_path):
     ],
 )
 def test_malformed_afs(tmp_path, rows, header, message):
-    with pytest.raises(DataError, match=r"ArgPairs_DP\.csv: No such file"):
+    with pytest.raises(DataError, match=r"ArgPairs_DP\.csv: no such file"):
         load_arguments(tmp_path)
     afs(tmp_path, "DP", *rows, header=header)
     with pytest.raises(DataError, match=message):
@@ -110,7 +110,7 @@ def test_a_table_that_is_not_utf8_or_not_there(tmp_path):
     path.write_bytes(path.read_bytes() + b"\xff")
     with pytest.raises(DataError, match=r"byte 41 is not UTF-8"):
         load_arguments(path)
-    with pytest.raises(DataError, match=r"none\.tsv: No such file"):
+    with pytest.raises(DataError, match=r"none\.tsv: no such file"):
         load_arguments(tmp_path / "none.tsv")
 
 

@@ -200,7 +200,7 @@ def test_fewer_sentences_than_a_batch_is_one_line_with_both_ways_out():
         Batches(tokens, 10, 0)
     message = str(caught.value)
     assert "\n" not in message
-    for part in ("9 usable", "16 lines", "4 blank", "3 duplicates", "data.batch_size=10", "lower it", "add text"):
+    for part in ("9 usable", "16 lines", "4 blank", "3 equal to an earlier one", "data.batch_size=10", "lower it", "add text"):
         assert part in message
     assert Batches(tokens, 9, 0).steps_per_epoch == 1
 

@@ -126,7 +126,7 @@ def test_a_comparison_has_baselines_both_budgets_and_intervals_and_continues(fol
         (["--recipes", "simcse", "--corpus", "absent.txt"], 3, "--corpus absent.txt: no such file"),
         (["--recipes", "simcse", "--data", "absent"], 3, "absent: no such"),
         (["--recipes", "simcse", "--vectors", "absent.json"], 2, "--vectors absent.json: not a file of word vectors"),
-        (["--recipes", "simcse", "--vectors", "absent.txt"], 4, "absent.txt: No such file"),
+        (["--recipes", "simcse", "--vectors", "absent.txt"], 4, "absent.txt: no such file"),
         (["--recipes", "simcse", "--weights", "./absent"], 2, "--weights ./absent: no such directory"),
     ],
 )  # fmt: skip

@@ -196,12 +196,12 @@ def test_without_labels_the_run_shows_which_neighbours_changed(encoder, tmp_path
     assert (scores["step"], changes["sentences"], changes["is_judged"]) == (2, 40, False)
     assert 0.1 < changes["changed"] <= 1
     printed = capsys.readouterr().err
-    share = f"{changes['changed']:.1%} of 40 sentences have another nearest sentence than before the training"
+    share = f"the nearest sentence changed for {changes['changed']:.1%} of 40 sentences"
     assert f"changes   {share}" in printed
     assert 1 <= printed.count("    before: ") == printed.count("    after:  ") <= 3
     assert "cannot tell whether the export is better than the start" in printed
     assert "--config.eval.teacher=MODEL" in printed
-    sentence = f"{share}; without labels or a stronger model nobody can tell whether it is a better one."
+    sentence = f"{share}; without labels or a stronger model nobody can tell whether for the better."
     assert sentence in (folder / "export" / "README.md").read_text()
     assert sentence in (folder / "report.html").read_text()
 
@@ -325,7 +325,7 @@ def test_the_recipe_with_words_moves_texts_with_the_same_rare_words_together(enc
         "eval.diagnostic_sentences": 200,
     }
     train_adapt(encoder, tmp_path / "run", recipe="adapt_words", **options)
-    assert "have another nearest sentence than before the training" in capfd.readouterr().err
+    assert "the nearest sentence changed for" in capfd.readouterr().err
     words = [{*sentence.split()} for sentence in SENTENCES[:200]]
     same = np.array([[len(one & other) / len(one | other) for other in words] for one in words])
     rows = np.triu_indices(len(same), 1)

@@ -101,7 +101,7 @@ def test_archives_without_vectors_or_with_objects(tmp_path):
     np.savez(tmp_path / "v.npz", words=np.array([["a"], 3], object), vectors=np.ones((2, 2)))
     with pytest.raises(ModelFileError, match=r"words\.npy': it has Python objects, which are never loaded"):
         read_word_vectors(tmp_path / "v.npz")
-    with pytest.raises(ModelFileError, match="No such file"):
+    with pytest.raises(ModelFileError, match="no such file; give a file of word vectors"):
         read_word_vectors(tmp_path / "absent.npz")
     np.savez(tmp_path / "v.npz", words=np.array(["a"]), vectors=np.ones((1, 2)))
     with pytest.raises(ModelFileError, match="has no vector for any word of the text"):

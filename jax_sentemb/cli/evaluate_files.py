@@ -145,7 +145,7 @@ class _Scorer:
 
         for table, failed in zip(self._tables, self._failed, strict=True):
             table.add_baselines()
-            print("\n" + plain(user_tables.as_text(table, failed)))
+            print("\n" + plain(user_tables.as_text(table, failed, self._options.resamples > 0)))
             if folder := self._options.output:
                 content = user_tables.as_json(table, failed, self._models, self._options.resamples)
                 text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)

@@ -11,7 +11,7 @@ from jaxtyping import Int
 from jax_sentemb.data.cache import check_maps
 from jax_sentemb.data.divided import Part
 from jax_sentemb.data.epoch_order import EpochOrder
-from jax_sentemb.data.examples import Examples, RoundRobin
+from jax_sentemb.data.examples import Examples, RoundRobin, counts_of_text
 from jax_sentemb.data.tokens import pad
 from jax_sentemb.errors import DataError, Setting
 from jax_sentemb.types import ROW_NUMBERS, Batch
@@ -48,11 +48,10 @@ class Batches:
         self, tokens: Examples, batch_size: int, seed: int, grouping: int = GROUP, buckets: Sequence[int] | None = None
     ) -> None:
         if len(tokens) < batch_size:
-            counts = ", ".join(
-                f"{tokens.report[name]} {name}" for name in ("lines", "blank", "duplicates") if name in tokens.report
-            )
+            report = {name: tokens.report[name] for name in ("lines", "blank", "duplicates") if name in tokens.report}
+            counts, plural = ", ".join(counts_of_text(report)), "s" if len(tokens) != 1 else ""
             raise DataError(
-                f"the corpus has {len(tokens)} usable examples{(f' ({counts})' if counts else '')}, fewer than ",
+                f"the corpus has {len(tokens)} usable example{plural}{(f' ({counts})' if counts else '')}, fewer than ",
                 Setting("data.batch_size", batch_size),
                 ": lower it, or add text",
             )

@@ -83,6 +83,15 @@ def open_text(
         raise
 
 
+def check_files(option: str, files: str) -> None:
+    """Raise the error of `open_text` if a file of an option is missing, so that nothing else is done before."""
+    try:
+        _ = list(sources_of(files)) if files != "-" else []
+    except (ConfigError, DataError) as error:
+        error.rename({"data.files": option})
+        raise
+
+
 def corpus_name(files: str) -> str:
     """Return `files` without folders, to name a corpus in messages and published files."""
     return "standard input" if files == "-" else ", ".join(Path(name.strip()).name for name in files.split(","))

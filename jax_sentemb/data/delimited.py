@@ -23,6 +23,8 @@ def decode_file(path: Path, encoding: str = "utf-8", errors: str = "strict") -> 
     """
     try:
         content = read_limited(path, DATA_LIMIT)
+    except FileNotFoundError:
+        raise DataError(f"{path}: no such file") from None
     except OSError as error:
         raise DataError(f"{path}: {error.strerror}") from None
     try:

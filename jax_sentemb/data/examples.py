@@ -1,7 +1,7 @@
 """Define training examples, rows of one or more texts: sentences with a neighbour, perturbed sentences, subsets, round robin."""
 
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -226,6 +226,12 @@ class Subset:
         return self._whole.labels(self._rows[rows], epoch)
 
 
+def counts_of_text(report: Mapping[str, int]) -> list[str]:
+    """Return the counts of a report for a message; rows are compared after they are cut at the maximal length."""
+    names = {"duplicates": "equal to an earlier one after the cut"}
+    return [f"{value:,} {names.get(name, name)}" for name, value in report.items()]
+
+
 def train_validation_split(examples: Examples, count: int, seed: int) -> tuple[Examples, Examples]:
     """Split off `count` sentences for validation: random sentences, or the last sentences of an ordered corpus.
 
@@ -237,7 +243,7 @@ def train_validation_split(examples: Examples, count: int, seed: int) -> tuple[E
     """
     if count >= len(examples):
         report = examples.report
-        facts = [f"{report[name]:,} {name}" for name in ("lines", "blank", "duplicates") if report.get(name)]
+        facts = counts_of_text({name: report[name] for name in ("lines", "blank", "duplicates") if report.get(name)})
         if unknown := report.get("unknown_token_rate"):
             facts.append(f"{unknown:.0%} unknown tokens")
         origin = f" ({', '.join(facts)})" if facts else ""

@@ -53,6 +53,8 @@ def read_word_vectors(path: str | Path, keep: set[str] | None = None) -> WordVec
     check_regular(path)
     try:
         table = dict(_archive(path, keep) if path.suffix == ".npz" else _lines(path, keep))
+    except FileNotFoundError:
+        raise ModelFileError(f"{path}: no such file; give a file of word vectors (.txt, .vec or .npz)") from None
     except OSError as error:
         raise ModelFileError(f"{path}: {error.strerror or error}") from None
     except (EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, UnicodeDecodeError) as error:

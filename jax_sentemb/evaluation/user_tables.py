@@ -14,14 +14,16 @@ from jax_sentemb.system.terminal import table
 CSV_COLUMNS = ("model", "measure", "value", "low", "high", "difference", "difference_low", "difference_high")
 
 
-def as_text(scores: Table, failed: Mapping[str, str]) -> str:
-    """Return the tables of a task: values with their 95 % intervals, and differences to the first model."""
+def as_text(scores: Table, failed: Mapping[str, str], intervals: bool = True) -> str:
+    """Return the tables of a task: values, with their 95 % intervals if these were computed, and differences to the first model."""
     rows = scores.rows
     measures = list(rows[0].values) if rows else []
     facts = list(dict.fromkeys(name for row in rows for name in row.facts))
     lines = [[row.system, *(_value(row, name) for name in measures), *(_fact(row, name) for name in facts)] for row in rows]
     lines += [[system, *["failed"] * len(measures), *[""] * len(facts)] for system in failed]
-    texts = [table(("model", *measures, *facts), lines, f"{scores.task.title}; x 100, with 95 % intervals")]
+    texts = [
+        table(("model", *measures, *facts), lines, f"{scores.task.title}; x 100{', with 95 % intervals' if intervals else ''}")
+    ]
     compared = [row for row in rows if row.differences]
     if compared:
         lines = [[row.system, *(_signed(row.differences[name]) for name in measures)] for row in compared]

@@ -10,6 +10,7 @@ import jax
 
 from jax_sentemb import __version__, files
 from jax_sentemb.config import Config, Words, flatten
+from jax_sentemb.data.examples import counts_of_text
 from jax_sentemb.data.tokenizer import Tokenizer
 from jax_sentemb.data.word_tokenizer import WordTokenizer
 from jax_sentemb.distillation.teacher import teacher_names
@@ -94,7 +95,7 @@ def description(setup: RunSetup, steps: int, devices: int) -> str:
     new = note_text("new, with random weights; ", Setting("encoder.weights"), " starts from a model")
     rows = {
         "encoder": "" if setup.loaded else new,
-        "corpus": ", ".join(f"{value:,} {name}" for name, value in counts.items() if value),
+        "corpus": ", ".join(counts_of_text({name: value for name, value in counts.items() if value})),
         "tokens": ", ".join(lengths),
         "training": f"{steps:,} steps on {devices} {jax.devices()[0].platform} device{'s' * (devices > 1)}",
         "missing": ", ".join(setup.missing_tasks),

@@ -120,13 +120,13 @@ class Trainer:
         Raises:
             Preempted: A signal arrived; the state is saved.
         """
-        if self.step < self.steps:
-            reused = " (later runs of these shapes reuse the compiled programs)" if keeps_compiled_programs() else ""
-            self.log.info(f"compiling{reused}")
         evaluates_here = 0 < self.step < self.steps and self.eval_steps and self.step % self.eval_steps == 0
         if self.step == 0 or (evaluates_here and self.progress.evaluated < self.step):  # a signal interrupted the evaluation
             self.log.info("scoring   " + ("the start" if self.step == 0 else f"step {self.step}"))
             self.state = self._evaluate(self.step, self.state)
+        if self.step < self.steps:
+            reused = " (later runs of these shapes reuse the compiled programs)" if keeps_compiled_programs() else ""
+            self.log.info(f"compiling the step{reused}")
         mesh, config = self.mesh, self.config
         shardings = fsdp_sharding(mesh, self.state)
         step = make_step(self.method, self.encoder, self.optimizer, mesh, config.train.grad_cache_chunk, shardings)
@@ -138,6 +138,7 @@ class Trainer:
                     self.state = fit(self.state, step, batches, metrics, hooks, self.stop)
                 if not self.stop.reached and not self._exhausted():
                     with contextlib.suppress(Preempted):
+                        self.log.info(f"scoring   step {self.steps}")
                         self.state = self._evaluate(self.steps, self.state)
                     self._save(self.steps, self.state)
             except NotFinite as error:
