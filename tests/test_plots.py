@@ -250,7 +250,7 @@ def test_the_low_shot_command_does_not_overwrite_its_input(tmp_path, capsys):
     ("arguments", "code", "says"),
     [
         (["run", "--workdir", "nowhere"], 4, "nowhere/metrics.jsonl: No such file"),
-        (["low-shot", "--results", "nowhere.csv", "--output", "x"], 3, "nowhere.csv: No such file"),
+        (["low-shot", "--results", "nowhere.csv", "--output", "x"], 3, "nowhere.csv: no such file"),
         (["pie"], 2, "invalid choice: 'pie'"),
         ([], 2, "PLOT"),
     ],
