@@ -43,7 +43,8 @@ def main() -> None:
     options = parser.parse_args()
     models = [*options.encoders, *options.tables]
     times = interleave(functools.partial(make, options), models, options.rounds, 1)
-    rates = {model: [len(sentences_of(options, model)) / seconds for seconds in times[model]] for model in models}
+    counts = {model: len(sentences_of(options, model)) for model in models}
+    rates = {model: [counts[model] / seconds for seconds in times[model]] for model in models}
     first = rates[options.encoders[0]]
     print("| model | sentences/s | times the first |\n|---|--:|--:|")
     for model, own in rates.items():

@@ -116,8 +116,7 @@ def read(table: dict[str, Any]) -> list[dict[str, str]]:
     rows = [row for file in files_of(table) for row in read_file(file)]
     where = table.get("where", {})
     rows = [row for row in rows if all(row.get(key, value) == value for key, value in where.items())]
-    columns = [table["method"]] if isinstance(table["method"], str) else table["method"]
-    rows = [row | {"method": " ".join(filter(None, (row[column] for column in columns)))} for row in rows]
+    rows = [row | {"method": row[table["method"]]} for row in rows]
     known = {row["baseline"]: row["average"] for row in read_file("baselines.csv")} if "baselines" in table else {}
     return rows + [{"method": name, table["value"]: known[name]} for name in table.get("baselines", ())]
 
@@ -405,9 +404,9 @@ def _explained(claim: Claim, levels: Sequence[float]) -> str:
         tested = sum(bool(setting.over_items) or len(setting.differences) >= SEEDS for setting in candidates)
         rest = f"; the others: {claim.row['hours']:g} core-hours" if tested < len(candidates) else ""
         return f"{result}; {tested} of {len(candidates)} have {SEEDS} seeds{rest}"
-    with_last = [(setting, level) for setting, level, _ in decided if setting.last]
-    same = [verdict_of(setting._replace(differences=setting.last), level) for setting, level in with_last]
-    at_last = f", {len(same) - same.count(UNDECIDED)} at the last step" if with_last else ""
+    both = [(own, verdict_of(setting._replace(differences=setting.last), level)) for setting, level, own in decided if setting.last]
+    same = sum(last != UNDECIDED and (last == OPPOSITE) == (own == OPPOSITE) for own, last in both)
+    at_last = f", {same} at the last step" if both else ""
     return f"{result}; {len(decided)} of {len(candidates)} settings{at_last}"
 
 

@@ -16,14 +16,13 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from distil import SETS, add_rows
-from study_data import parse, read_rows
+from study_data import DEV, parse, read_rows
 
 from jax_sentemb.config import Config, check
 from jax_sentemb.files import read_json
 from jax_sentemb.recipes import override, read_config
 from jax_sentemb.training.run import run
 
-DEV = "STSBenchmark-dev-disjoint"
 FIELDS = ("chain", "seed", "dev", *SETS, "mean")
 VARIED = ("method.sentences",)  # settings in the name of a folder
 PREVIOUS = "PREVIOUS"  # stands for the encoder that a step starts from

@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "adapting"))
 
 from distil import SEEDS, SETS, Embed, Scores, add_rows, sentences_of
 from domains import abstracts, packages
-from study_data import parse, read_rows
+from study_data import DEV, parse, read_rows
 
 from jax_sentemb import SentenceEncoder
 from jax_sentemb.config import Config, check
@@ -29,7 +29,6 @@ from jax_sentemb.inference.load import load
 from jax_sentemb.recipes import override, read_config
 from jax_sentemb.training.run import run
 
-DEV = "STSBenchmark-dev-disjoint"
 FIELDS = ("encoder", "seed", "text", "words", "dev", *SETS, "mean", "packages", "abstracts")
 WORDS = (0, 1024)
 UNTRAINED, AMI, TF_IDF = "mini-2", "mini-2, AMI", "tf-idf"

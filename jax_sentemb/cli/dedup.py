@@ -12,7 +12,7 @@ from jax_sentemb import __version__
 from jax_sentemb.cli.collection import Opener, add_corpus_options, is_vectors
 from jax_sentemb.cli.encode import load_encoder, note
 from jax_sentemb.cli.program import EXIT_CODES, Parser, finite, start
-from jax_sentemb.data.corpus_files import check_files, corpus_name, open_text, sources_of
+from jax_sentemb.data.corpus_files import corpus_name, open_text, sources_of_option
 from jax_sentemb.data.record_copies import check_formats, copy_records
 from jax_sentemb.data.records import KEEP_CHOICES, Records
 from jax_sentemb.data.text_file import check_unchanged, identity_of
@@ -69,8 +69,7 @@ def main(argv: list[str]) -> int:
     if not 0 < options.threshold <= 1:
         raise ConfigError(f"--threshold {options.threshold:g}: must be above 0 and at most 1")
     option, files = _text_option(options)
-    check_files(option, files)
-    sources = ["-"] if files == "-" else list(sources_of(files))
+    sources = sources_of_option(option, files)
     _check_outputs(options.output, sources)
     with sole_writer(options.output):
         paths = [Path(source) for source in sources if Path(source).is_file()]

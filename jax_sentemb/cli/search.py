@@ -4,7 +4,7 @@ from typing import Any
 
 from jax_sentemb.cli.collection import Collection, Opener, parser_of, print_empty, print_rows
 from jax_sentemb.cli.program import Parser, positive, start
-from jax_sentemb.data.corpus_files import check_files
+from jax_sentemb.data.corpus_files import sources_of_option
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.files import user_path
 from jax_sentemb.system.terminal import counted
@@ -53,7 +53,7 @@ def main(argv: list[str]) -> int:
     from jax_sentemb.retrieval.sources import rows_with_text
 
     if options.queries:
-        check_files("--queries", options.queries)
+        sources_of_option("--queries", options.queries)  # a missing file is told before the corpus is encoded
     opener = Opener(options, reads_chunks=True)
     verify = not options.no_verify
     has_index = bool(options.index and options.index.exists())

@@ -83,10 +83,10 @@ def open_text(
         raise
 
 
-def check_files(option: str, files: str) -> None:
-    """Raise the error of `open_text` if a file of an option is missing, so that nothing else is done before."""
+def sources_of_option(option: str, files: str) -> list[str]:
+    """Return the paths and data sets that an option names, ["-"] for standard input; an error names the option."""
     try:
-        _ = list(sources_of(files)) if files != "-" else []
+        return list(sources_of(files)) if files != "-" else ["-"]
     except (ConfigError, DataError) as error:
         error.rename({"data.files": option})
         raise
