@@ -134,7 +134,7 @@ def main(folder):
         call()
         gc.collect()
         for line in changed(before, state()):
-            print(f"{name} changed {line}", file=sys.stderr)
+            print(f"STATE CHANGED by {name}: {line}", file=sys.stderr)
             failed = True
     return int(failed)
 

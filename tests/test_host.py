@@ -30,7 +30,7 @@ def test_no_public_call_changes_its_process(tmp_path):
     command = [sys.executable, ROOT / "tests/host_state.py", tmp_path]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     result = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment, timeout=600)
-    assert [line for line in result.stderr.splitlines() if " changed " in line] == []
+    assert [line for line in result.stderr.splitlines() if line.startswith("STATE CHANGED")] == []
     assert result.returncode == 0, result.stderr[-3000:]
 
 

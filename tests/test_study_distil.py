@@ -20,7 +20,7 @@ def study(monkeypatch):
 
 
 def options(**given):
-    return argparse.Namespace(stage="matryoshka", settings=None, seeds=None, **{"senteval": "", **given})
+    return argparse.Namespace(stage="matryoshka", settings=None, seeds=None, **{"senteval": "", "precision": "float32", **given})
 
 
 def test_settings_and_seeds_choose_the_runs(study):
