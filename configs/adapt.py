@@ -9,7 +9,7 @@ The settings are those of experiments/adapting, which compares methods on severa
 exported, because selection without labels (--config.eval.select=retrieval) prefers the start even if the result is better.
 """
 
-from jax_sentemb.config import Config, Data, Evaluation, Optimizer, Train, sized
+from jax_sentemb.config import Config, Data, Encoder, Evaluation, Optimizer, Train, sized
 from jax_sentemb.methods.mirror_bert import MirrorBERT
 
 
@@ -17,6 +17,7 @@ def get_config(size: str = "") -> Config:
     """Return the config; `size` is "" or "tiny"."""
     config = Config(
         method=MirrorBERT(pooling="mean", span=5),
+        encoder=Encoder(from_scratch=False),
         data=Data(max_seq_length=32, batch_size=64),
         optimizer=Optimizer(learning_rate=3e-6, warmup_ratio=0.1),
         eval=Evaluation(eval_steps=25),

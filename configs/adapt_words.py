@@ -9,7 +9,7 @@ of experiments/adapting. Labelled data (--config.eval.dev) or a stronger model (
 start is exported if no step is better.
 """
 
-from jax_sentemb.config import Config, Data, Evaluation, Optimizer, Train, sized
+from jax_sentemb.config import Config, Data, Encoder, Evaluation, Optimizer, Train, sized
 from jax_sentemb.methods.distillation import START, Distillation
 
 
@@ -17,6 +17,7 @@ def get_config(size: str = "") -> Config:
     """Return the config; `size` is "" or "tiny"."""
     config = Config(
         method=Distillation(teacher=f"{START},{START},words:4096", cosine=0.0, rank=1.0, output="student"),
+        encoder=Encoder(from_scratch=False),
         data=Data(max_seq_length=32, batch_size=64),
         optimizer=Optimizer(learning_rate=3e-5, warmup_ratio=0.1),
         eval=Evaluation(eval_steps=50),

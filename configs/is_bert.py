@@ -3,8 +3,7 @@ r"""IS-BERT-NLI: mutual information of a sentence and its tokens, on NLI sentenc
 python -m jax_sentemb.main --config configs/is_bert.py --workdir runs/is_bert \
     --config.data.files=nli.tsv --config.encoder.weights=path/to/bert --config.eval.data=path/to/SentEval/data
 
-data.files: tables with the columns sentence1 and sentence2; each distinct sentence is used once. For a plain text file add
---config.data.column=text.
+data.files: text files, or tables with the columns sentence1 and sentence2; each distinct sentence is used once.
 Published (BERT-base, all sentences of SNLI and MultiNLI, Spearman): STS average 66.58, STS-B 69.21.
 """
 

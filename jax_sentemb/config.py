@@ -61,6 +61,7 @@ class Encoder:
     layers: str = ""
     # Which pooling to use for a sentence encoder (a directory with modules.json): that of the directory or that of the method.
     readout: str = setting("directory", choices=("directory", "method"))
+    from_scratch: bool = True  # whether a new encoder is trained if `weights` is empty; False: that is an error
 
 
 @dataclass
@@ -210,8 +211,9 @@ def sized(config: Config, size: str) -> Config:
             config.encoder = dataclasses.replace(config.encoder, vectors="", hidden_size=12)
         else:
             config.encoder = dataclasses.replace(
-                config.encoder, weights="", hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64
-            )
+                config.encoder, weights="", from_scratch=True, hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
+                intermediate_size=64,
+            )  # fmt: skip
         for name, value in {"teacher": "words:16", "queue_size": 24}.items():
             if hasattr(config.method, name):
                 setattr(config.method, name, value)
@@ -302,6 +304,12 @@ def _check_selection(config: Config) -> None:
 
 
 def _check_encoder(encoder: Encoder) -> None:
+    if not encoder.weights and not encoder.from_scratch:
+        raise ConfigError(
+            Setting("encoder.weights"),
+            " is empty, and this recipe improves a model that is already good: name one, ",
+            Setting("encoder.weights", "all-MiniLM-L6-v2"),
+        )
     if encoder.layers:
         chosen_layers(encoder.layers, LARGEST)
         if not encoder.weights:

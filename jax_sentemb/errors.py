@@ -30,6 +30,9 @@ def plain(text: str) -> str:
     return text if text.isprintable() else _CONTROL.sub(lambda match: " " if len(match[0]) == 1 else "", text)
 
 
+ARGUMENT = "the argument"  # name of the Setting for the argument of a command, which is spelled as its value alone
+
+
 class Setting(NamedTuple):
     """A setting that a message names: `Setting("data.batch_size", 1)`, or an option of a command: `Setting("--workdir", path)`.
 
@@ -41,8 +44,8 @@ class Setting(NamedTuple):
 
     @property
     def is_option(self) -> bool:
-        """Return whether this is an option of a command, or the argument of one: "--workdir", "jax-sentemb check"."""
-        return self.name.startswith(("--", "jax-sentemb "))
+        """Return whether this is an option of a command, such as "--workdir", or its argument."""
+        return self.name.startswith("--") or self.name == ARGUMENT
 
 
 # Settings whose arguments of jax_sentemb.train have other names.
@@ -62,7 +65,8 @@ def dotted(setting: Setting) -> str:
 def flag(setting: Setting) -> str:
     """Spell a setting as in the shell: --config.data.batch_size=1. An option of a command has a space: --workdir PATH."""
     if setting.is_option:
-        return setting.name if setting.value is ... else f"{setting.name} {_value_text(setting.value)}"
+        value = "" if setting.value is ... else _value_text(setting.value)
+        return f"{setting.name} {value}".rstrip() if setting.name != ARGUMENT or not value else value
     return f"--config.{dotted(setting)}"
 
 

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from jax_sentemb.__main__ import main
 from jax_sentemb.cli import dedup
+from jax_sentemb.cli.check import command_lines
 from jax_sentemb.cli.distill import parser as distill_parser
 from jax_sentemb.cli.program import program
 from jax_sentemb.cli.recommend import MIN_SENTENCES, MIN_TO_DISTIL, SMALL, CorpusSummary, advise, advised_length
@@ -124,7 +125,8 @@ def test_near_duplicates_are_counted_and_the_command_that_removes_them_is_one(tm
     options = dedup.parser().parse_args(shlex.split(facts["dedup"])[2:])
     assert (options.corpus, options.output.name) == (str(file), "unique.txt")
     assert run(file, "--vocab-size", 2000) == 0
-    assert f"remove them:\n            {facts['dedup']}" in capsys.readouterr().out
+    below = capsys.readouterr().out.partition("remove them:\n")[2].partition("\nadvice")[0]
+    assert shlex.split(below.replace(" \\\n", "")) == shlex.split(facts["dedup"])
     table = corpus_of(
         tmp_path, ["body\ttitle", *(f"{number}{line}\tx" for number, line in enumerate(sentences(60, seed=3)))], "a.tsv"
     )
@@ -312,12 +314,20 @@ def test_columns_that_are_read_and_those_that_are_not_are_named(tmp_path, capsys
     assert check(capsys, corpus_of(tmp_path, ["one"]))["columns"] is None
 
 
-def test_only_commands_are_longer_than_100_columns(tmp_path, capsys):
+def test_no_line_is_longer_than_100_columns(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     pairs = [f"{word} evening of a day at sea &amp; on land" for word in sentences(60, seed=3) for _ in range(2)]
-    assert run(corpus_of(tmp_path, [f"{number % 2} {line}" for number, line in enumerate(pairs)]), "--vocab-size", 2000) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert any(len(line) > 100 for line in lines)
-    assert all(len(line) <= 100 or line.strip().startswith("jax-sentemb ") for line in lines)
+    corpus_of(tmp_path, [f"{number % 2} {line}" for number, line in enumerate(pairs)])
+    assert run("corpus.txt", "--vocab-size", 2000) == 0
+    assert max(map(len, capsys.readouterr().out.splitlines())) <= 100
+
+
+@given(st.lists(st.text(" a'\\\"$-=", max_size=60), max_size=8))
+def test_a_shell_joins_the_lines_of_a_command(values):
+    words = ["jax-sentemb", "train", *(word for value in values for word in (f"--config.data.files={value}", "--model", value))]
+    lines = command_lines(shlex.join(words))
+    assert shlex.split("\n".join(lines).replace(" \\\n", "")) == words
+    assert all(line.endswith(" \\") for line in lines[:-1])
 
 
 def test_too_little_text_gets_no_advice(tmp_path, capsys):
@@ -343,7 +353,7 @@ def test_columns_packed_files_and_standard_input_are_read(tmp_path, capsys, monk
     ("arguments", "code", "named"),
     [
         ("", 2, "required: files"),
-        ("absent.txt", 3, "absent.txt: no such file"),
+        ("absent.txt", 3, "error: absent.txt: no such file"),
         ("blank.txt", 3, "contains no sentence (2 lines"),
         ("latin.txt", 3, "line 2, byte 6: not UTF-8"),
         ("good.csv --column words", 3, "has no column 'words', only text: set --column"),

@@ -105,10 +105,11 @@ def test_a_comparison_has_baselines_both_budgets_and_intervals_and_continues(fol
 @pytest.mark.parametrize(
     ("options", "code", "message"),
     [
-        (["--recipes", "simcse,nothing"], 2, "--config nothing: no such file and no recipe of that name"),
+        (["--recipes", "simcse,nothing"], 2, "--recipes nothing: no such file and no recipe of that name"),
         (["--recipes", ","], 2, "--recipes is empty"),
         (["--recipes", "simcse,simcse"], 2, "a recipe is named twice"),
         (["--recipes", "micse_low_shot"], 2, "--recipes micse_low_shot is a study of several runs"),
+        (["--recipes", "adapt"], 2, "--recipes adapt improves a model that is already good; name one with --weights"),
         (["--recipes", "is_bert_ssl_ft"], 2, "--recipes is_bert_ssl_ft trains twice"),
         (["--recipes", "cons_sent"], 2, "--recipes cons_sent trains on word vectors"),
         (["--recipes", "cross_encoder_stsb"], 2, "--recipes cross_encoder_stsb does not train sentence embeddings"),

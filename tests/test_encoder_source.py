@@ -14,6 +14,7 @@ from jax_sentemb.methods.attention_mi import AttentionMI
 from jax_sentemb.methods.simcse import SimCSE
 from jax_sentemb.models.bert import Bert
 from jax_sentemb.models.families.modern_bert import ModernBertConfig
+from jax_sentemb.recipes import read_config as read_recipe
 from jax_sentemb.training.encoder_source import BertSource, take_layers
 from jax_sentemb.training.starting_encoder import read_start, with_start
 from jax_sentemb.types import Rows
@@ -33,6 +34,17 @@ def test_malformed_layers_are_refused_in_one_line(text):
     with pytest.raises(ConfigError, match=r"encoder\.layers=.*: write a count such as 3") as caught:
         check(Config(SimCSE(), Data(files="x.txt"), Encoder(weights="x", layers=text)))
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("recipe", ["adapt", "adapt_words"])
+def test_a_recipe_for_a_good_model_starts_no_new_one(recipe):
+    config = read_recipe(recipe)
+    config.data.files = "x.txt"
+    with pytest.raises(ConfigError, match=r"encoder.weights is empty.*encoder.weights=all-MiniLM-L6-v2"):
+        check(config)
+    config.encoder.weights = "x"
+    check(config)
+    check(read_recipe(f"{recipe}:tiny"))
 
 
 def test_layers_need_weights_and_a_layer_that_exists(six_layers):

@@ -30,7 +30,9 @@ def test_every_recipe_has_a_line_and_what_it_needs():
     expected = {
         "quickstart": "nothing",
         "simcse": "sentences, a BERT",
-        "is_bert": "sentences in the columns sentence1, sentence2, a BERT",
+        "is_bert": "sentences (of a table: sentence1, sentence2), a BERT",
+        "adapt": "sentences, a sentence encoder",
+        "adapt_words": "sentences, a sentence encoder",
         "is_bert_task": "sentences of SentEval, a BERT",
         "is_bert_ssl_ft": "sentences of SentEval, scored pairs of SentEval, a BERT",
         "neighbours": "running text, a BERT",

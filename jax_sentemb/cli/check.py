@@ -19,14 +19,14 @@ from jax_sentemb.data.records import Records
 from jax_sentemb.data.tables import column_names
 from jax_sentemb.data.tokenizer import Tokenizer, new_tokenizer
 from jax_sentemb.data.tokens import Tokens, tokenize
-from jax_sentemb.errors import ConfigError, plain
+from jax_sentemb.errors import ARGUMENT, ConfigError, plain
 from jax_sentemb.system.terminal import json_text, table
 
 EDGES = (4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 ENDING = re.compile(r"\.(parquet|(txt|jsonl|csv|tsv)(\.gz|\.xz)?)$")  # of the name of a corpus that is a file
 MANY_NEAR = 0.01  # share of near duplicates from which on they are worth removing
 POSITIONS = 512  # of a BERT
-WIDTH, INDENT = 100, 12  # of a line of text, and of its text below a heading; commands are longer
+WIDTH, INDENT = 100, 12  # of a line, and of its text below a heading
 STANDARD_INPUT = "standard input"
 LINE_FILES = (".txt", ".txt.gz", ".txt.xz", STANDARD_INPUT)  # their records are lines, not rows of a table
 EPILOG = f"""\
@@ -92,7 +92,7 @@ def survey(options: argparse.Namespace) -> dict[str, Any]:
         limit = min(read_max_seq_length(folder), positions) if pooling else positions
     if (options.max_seq_length or 0) > positions:
         raise ConfigError(f"--max-seq-length {options.max_seq_length} exceeds the encoder's {positions} positions; lower it")
-    records = open_text("jax-sentemb check", options.files, options.column, options.join)
+    records = open_text(ARGUMENT, options.files, options.column, options.join)
     sentences = records.sentences
     files = [STANDARD_INPUT] if options.files == "-" else list(sources_of(options.files))
     if vocabulary:
@@ -202,7 +202,7 @@ def describe(facts: dict[str, Any]) -> list[str]:
         ("near", _near(facts["near_duplicates"])),
         ("tokenizer", f"{facts['tokenizer']}; {facts['unknown_token_rate']:.2%} of the pieces are unknown"),
         ("tokens", f"mean {tokens['mean']}, median {tokens['median']}, 95 % have {tokens['p95']} or fewer{sampled}"),
-        ("length", f"{cut}; {f'more than {whole - 1}' if whole >= tokens['at_most'] else whole} keeps 99 % whole{limit}"),
+        ("length", f"{cut}; {_whole(whole, tokens['at_most'])}{limit}"),
         ("batches", f"{facts['batches']:,} of {facts['batch_size']} in an epoch"),
         ("order", _order(facts["order"])),
     ]
@@ -224,11 +224,33 @@ def paragraph(heading: str, text: str) -> list[str]:
     return textwrap.wrap(text, initial_indent=heading.ljust(INDENT), **options)
 
 
+def command_lines(command: str) -> list[str]:
+    """Return the lines of a command, broken before options in the way that a shell joins again."""
+    parts: list[str] = []
+    for word in map(shlex.quote, shlex.split(command)):
+        if parts and not word.startswith("--"):
+            parts[-1] += f" {word}"
+        else:
+            parts.append(word)
+    lines = [parts[0]]
+    for part in parts[1:]:
+        if INDENT + len(f"{lines[-1]} {part} \\") <= WIDTH:
+            lines[-1] += f" {part}"
+        else:
+            lines.append(f"    {part}")
+    return [" " * INDENT + line + " \\" * (line is not lines[-1]) for line in lines]
+
+
 def _column(columns: dict[str, Any]) -> str:
     """Return which columns are read, and which are not."""
     read, others = columns["read"], columns["others"]
     several = f", joined by {columns['join']!r}" if columns["join"] else ", each a text of its own"
     return f"{', '.join(read)}{several if len(read) > 1 else ''}" + (f"; not read: {', '.join(others)}" if others else "")
+
+
+def _whole(length: int, at_most: int) -> str:
+    """Return how many tokens keep 99 % of the sentences whole; no sentence is counted to more than `at_most`."""
+    return f"{length} keeps 99 % whole" if length < at_most else f"{at_most} or more would keep 99 % whole"
 
 
 def _duplicates(count: int, length: int) -> str:
@@ -264,7 +286,7 @@ def _near_advice(near: dict[str, Any], command: str) -> list[str]:
     if near["near"] < MANY_NEAR * max(near["sample"], 1):
         return []
     reason = "contrastive training pushes near duplicates apart, which harms it; remove them:"
-    return [*paragraph("near", reason), " " * INDENT + command]
+    return [*paragraph("near", reason), *command_lines(command)]
 
 
 def _dedup_command(options: argparse.Namespace, model: str) -> str:
@@ -292,10 +314,10 @@ def _advice(advice: Advice | None, usable: int) -> list[str]:
     if advice is None:
         return paragraph("advice", f"{usable} sentences are too few for any recipe: add text")
     settings = f"max_seq_length {advice.max_seq_length}, epochs {advice.num_train_epochs}, steps {advice.steps:,}"
-    lines = [*paragraph("advice", f"{advice.recipe}: {settings}"), " " * INDENT + advice.command]
+    lines = [*paragraph("advice", f"{advice.recipe}: {settings}"), *command_lines(advice.command)]
     lines += [*paragraph("confidence", advice.confidence), *paragraph("", advice.evidence)]
     for text, command in advice.alternatives:
-        lines += [*paragraph("or", text), *([" " * INDENT + command] if command else [])]
+        lines += [*paragraph("or", text), *(command_lines(command) if command else [])]
     return lines
 
 

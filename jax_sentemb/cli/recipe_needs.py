@@ -19,6 +19,8 @@ def needs(config: Config) -> list[str]:
     models = []
     if isinstance(config.encoder, Words):
         models += [] if config.encoder.trained else ["word vectors"]
+    elif not config.encoder.from_scratch:
+        models += ["a sentence encoder"]
     elif config.encoder == Encoder():  # otherwise the recipe has the size of a new encoder
         models += ["a BERT" if config.method.trains_sentences else "a BERT or a size for a new one"]
     teachers = teacher_names(config.method.teacher) if isinstance(config.method, Distillation) else []
@@ -34,7 +36,7 @@ def _text_of(method: Method, config: Config) -> str:
     try:
         method.examples(_UnreadCorpus(), 0)
     except _Reads as text:
-        columns = f" in the columns {config.data.column.replace(',', ', ')}" if config.data.column != "text" else ""
+        columns = f" (of a table: {config.data.column.replace(',', ', ')})" if config.data.column != "text" else ""
         return f"{text}{' of SentEval' if files.startswith('senteval:') else columns}"
     raise AssertionError(f"{type(method).__name__} reads no corpus")
 

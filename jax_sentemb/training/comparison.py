@@ -66,16 +66,17 @@ def comparison(
     Raises:
         ConfigError: A recipe cannot be compared, or a setting is not one that all runs share.
     """
-    configs = {_name(recipe): read_config(recipe) for recipe in recipes}
+    configs = {_name(recipe): _read_recipe(recipe) for recipe in recipes}
     if len(configs) < len(recipes):
         raise ConfigError(Setting("--recipes", ",".join(recipes)), ": a recipe is named twice; name each once")
     for name, value in overrides:
         _check_override(name, value)
     change(base, overrides)
     own = {name for name, _ in overrides}
+    weights = base.encoder.weights if isinstance(base.encoder, Encoder) else ""
     variants: dict[str, Variant] = {}
     for name, config in configs.items():
-        _check_recipe(name, config)
+        _check_recipe(name, config, weights)
         settings = _published_settings(config)
         methods = {PUBLISHED: config.method, COMMON: _with_readout(name, config.method, budget.readout)}
         budgets = {PUBLISHED: settings, COMMON: settings | _common_settings(budget)}
@@ -88,13 +89,21 @@ def comparison(
         )
     untrained = {"train.max_steps": 0, "eval.eval_steps": 0, "eval.select": "last"}
     starts = {f"{START}:{readout}": Variant(SimCSE(pooling=readout), untrained) for readout in POOLINGS}
-    weights = isinstance(base.encoder, Encoder) and base.encoder.weights
     result = Comparison(
         _study(base, starts, 1 if weights else seeds), _study(base, variants, seeds), tuple(configs), seeds, bool(base.eval.dev)
     )
     for config in (result.starts, result.study):
         check(config)
     return result
+
+
+def _read_recipe(name: str) -> Config:
+    """Return the Config of a recipe; an error names the option that listed it."""
+    try:
+        return read_config(name)
+    except ConfigError as error:
+        error.rename({"--config": "--recipes"})
+        raise
 
 
 def base_config(corpus: str, column: str, weights: str, senteval: Path) -> Config:
@@ -150,7 +159,7 @@ def _check_override(name: str, value: Any) -> None:
         raise ConfigError(Setting(name, value), " differs between recipes; write it into a recipe (.yaml) and compare that")
 
 
-def _check_recipe(name: str, config: Config) -> None:
+def _check_recipe(name: str, config: Config, weights: str) -> None:
     """Raise ConfigError if a recipe cannot be trained on any corpus from any BERT, once."""
     if name == START:
         problem = "has the name of the untrained encoder; rename the file"
@@ -164,8 +173,11 @@ def _check_recipe(name: str, config: Config) -> None:
         problem = "does not train sentence embeddings; name another recipe"
     elif config.data.files:
         problem = f"has its own data, {config.data.files}; compare recipes for your text"
+    elif not (config.encoder.from_scratch or weights):
+        problem = "improves a model that is already good; name one with --weights"
     else:
-        changed = [key for key, value in flatten(Encoder()).items() if flatten(config.encoder)[key] != value]
+        shared = flatten(Encoder(from_scratch=config.encoder.from_scratch))
+        changed = [key for key, value in shared.items() if flatten(config.encoder)[key] != value]
         changed = [f"encoder.{key}" for key in changed]
         changed += [f"data.{key}" for key in ("tokenizer", "vocab_size") if getattr(config.data, key) != getattr(Data(), key)]
         if not changed:
