@@ -2,7 +2,7 @@ r"""Distillation of a sentence encoder into a smaller encoder: it learns the vec
 
 python -m jax_sentemb.main --config configs/distill_encoder.py --workdir runs/student \
     --config.data.files=corpus.txt --config.method.teacher=all-MiniLM-L6-v2 \
-    --config.encoder.weights=all-MiniLM-L6-v2 --config.encoder.layers=3
+    --config.encoder.weights=all-MiniLM-L6-v2 --config.encoder.layers=1,3,5
 
 The student starts from layers of the teacher, as here, or from any BERT (a small one at --config.optimizer.learning_rate=5e-4).
 The teacher's vectors are computed once and stored in the cache. The exported vectors are as wide as the teacher's, so an existing

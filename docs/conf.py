@@ -12,6 +12,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))  # this checkout, not an installed copy
 
 project = "jax_sentemb"
+author = "the jax_sentemb developers"
 copyright = "The jax_sentemb developers"
 extensions = [
     "myst_nb",

@@ -97,6 +97,8 @@ def array(name: str, value: Any) -> Shaped[np.ndarray, "..."]:
         raise ConfigError(f"{name} is {type(value).__name__}: not an array of numbers ({reason[:150]})") from None
     if SMALL.fullmatch(numbers.dtype.name):
         numbers = numbers.astype(np.float32)
+    if numbers.dtype.kind == "U":
+        raise ConfigError(f"{name} is text: give embeddings, such as those of encoder.encode(texts)")
     if numbers.dtype.kind not in "bfiu":
         raise ConfigError(f"{name} is {type(value).__name__} of dtype {numbers.dtype.name[:40]}: must contain real numbers")
     if numbers.dtype.itemsize >= np.dtype(np.float64).itemsize:  # JAX would keep 32 bits of an integer, and refuses long doubles

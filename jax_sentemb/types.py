@@ -72,7 +72,7 @@ class Batch(NamedTuple):
 
     @property
     def rows(self) -> Rows:
-        """Return all texts, sentence-major: [rows, tokens]."""
+        """Return all texts, sentence-major, [rows, tokens]."""
         return Rows(self.tokens.reshape(-1, self.tokens.shape[-1]), self.mask.reshape(-1, self.mask.shape[-1]))
 
 

@@ -357,7 +357,9 @@ def test_columns_packed_files_and_standard_input_are_read(tmp_path, capsys, monk
         ("blank.txt", 3, "contains no sentence (2 lines"),
         ("latin.txt", 3, "line 2, byte 6: not UTF-8"),
         ("good.csv --column words", 3, "has no column 'words', only text: set --column"),
+        ("semicolons.csv", 3, "separates its columns by semicolons: write it with commas"),
         ("good.csv --weights absent/", 2, "--weights absent/"),
+        ("good.csv --weights good.csv", 2, "--weights good.csv: is a file; give a directory"),
         ("good.csv --weights .", 4, "config.json"),
         ("good.csv --tokenizer .", 4, "has no tokenizer.json"),
         ("good.csv --max-seq-length 513", 2, "exceeds the encoder's 512 positions"),
@@ -368,7 +370,12 @@ def test_columns_packed_files_and_standard_input_are_read(tmp_path, capsys, monk
 )
 def test_mistakes_are_one_line_and_an_exit_code(tmp_path, monkeypatch, capsys, arguments, code, named):
     monkeypatch.chdir(tmp_path)
-    for name, content in {"blank.txt": b"\n \n", "latin.txt": b"ok\ncaf\xe9\n", "good.csv": b"text\none\ntwo\n"}.items():
+    for name, content in {
+        "blank.txt": b"\n \n",
+        "latin.txt": b"ok\ncaf\xe9\n",
+        "good.csv": b"text\none\ntwo\n",
+        "semicolons.csv": b"id;text\n1;one\n",
+    }.items():
         (tmp_path / name).write_bytes(content)
     assert run(*arguments.split()) == code
     error = capsys.readouterr().err

@@ -36,6 +36,12 @@ def test_other_values_are_no_finite_numbers(value):
         finite_number("threshold", value, 0)
 
 
+@pytest.mark.parametrize("value", ["a man", ["a man"], np.array(["a man"])])
+def test_text_in_place_of_embeddings_is_told_so(value):
+    with pytest.raises(ConfigError, match=r"^queries is text: give embeddings, such as those of encoder.encode\(texts\)$"):
+        array("queries", value)
+
+
 def test_flags_choices_and_texts():
     assert (flag("verify", np.True_), choice("dtype", "a", ("a", "b")), text("prompt", "")) == (True, "a", "")
     for check, value in ((flag, 1), (flag, None), (flag, "no"), (text, 3), (text, None), (text, b"x")):

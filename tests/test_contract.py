@@ -151,6 +151,8 @@ def test_every_config_has_settings_that_fit_together(path, size):
     config = load(path, size)
     for one in filter(None, (config, config.pretrain)):
         one.data.files = one.data.files or "corpus.txt"
+        if not getattr(one.encoder, "from_scratch", True):
+            one.encoder.weights = "all-MiniLM-L6-v2"
     check(config)
     words = isinstance(config.encoder, Words)
     config.method.check(make_encoder(WordsConfig(3, 300) if words else BertConfig()), config.data.batch_size)

@@ -42,7 +42,7 @@ SUBSTITUTES = [
     (r"(check .*--weights \S+)", r"\1 --max-seq-length 24"),
     (r"recipe: (\w+)", r"recipe: \1:tiny"),
     (r'recipe="(\w+)"', r'recipe="\1:tiny"'),
-    (r"layers=(3|1,3,5)\b", "layers=1"),
+    (r"layers=(3|1,3,5|\(1, 3, 5\))(?!\w)", "layers=1"),
     (r'(teacher="all-MiniLM-L6-v2", )', r'\1recipe="distill_encoder:tiny", '),
     (r"max_seq_length=\d+", "max_seq_length=24"),
     (r"path/to/bert|experiments/pretraining/mini-2", "bert"),

@@ -395,6 +395,19 @@ def test_the_neighbours_that_changed_most_of_a_hand_case(monkeypatch):
     assert samples.changed_most(before, before)[1:] == (1.0, 0.0)
 
 
+def test_sentences_with_another_nearest_one_come_first(monkeypatch):
+    monkeypatch.setattr(samples, "NEIGHBOURS", 3)
+    monkeypatch.setattr(samples, "QUERIES", 2)
+    before, after = (
+        np.stack([np.cos(np.radians(angles)), np.sin(np.radians(angles))], axis=1)
+        for angles in ([141, 46, 66, 45, 146, 47, 89, 132], [143, 46, 66, 45, 146, 78, 44, 132])
+    )
+    # Sentences 0 and 6 have the largest change, but the nearest one of 0 is the same.
+    chosen, _, changed = samples.changed_most(before, after)
+    assert chosen.tolist() == [6, 0]
+    assert changed == 0.375
+
+
 def test_stored_vectors_are_read_again_for_the_same_sentences_only():
     unit = np.eye(5, dtype=np.float32) * 0.8 + 0.6 * np.eye(5, dtype=np.float32)[[1, 2, 3, 4, 0]]
     texts = list("abcde")

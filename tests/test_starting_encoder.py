@@ -196,7 +196,7 @@ def test_without_labels_the_run_shows_which_neighbours_changed(encoder, tmp_path
     assert (scores["step"], changes["sentences"], changes["is_judged"]) == (2, 40, False)
     assert 0.1 < changes["changed"] <= 1
     printed = capsys.readouterr().err
-    share = f"the nearest sentence changed for {changes['changed']:.1%} of 40 sentences"
+    share = f"The nearest sentence changed for {changes['changed']:.1%} of 40 sentences"
     assert f"changes   {share}" in printed
     assert 1 <= printed.count("    before: ") == printed.count("    after:  ") <= 3
     assert "cannot tell whether the export is better than the start" in printed
@@ -325,7 +325,7 @@ def test_the_recipe_with_words_moves_texts_with_the_same_rare_words_together(enc
         "eval.diagnostic_sentences": 200,
     }
     train_adapt(encoder, tmp_path / "run", recipe="adapt_words", **options)
-    assert "the nearest sentence changed for" in capfd.readouterr().err
+    assert "The nearest sentence changed for" in capfd.readouterr().err
     words = [{*sentence.split()} for sentence in SENTENCES[:200]]
     same = np.array([[len(one & other) / len(one | other) for other in words] for one in words])
     rows = np.triu_indices(len(same), 1)

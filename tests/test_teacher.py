@@ -20,6 +20,7 @@ from jax_sentemb.inference.encoder import SentenceEncoder
 from jax_sentemb.provenance import Source
 from jax_sentemb.retrieval.vector_manifest import marked
 from jax_sentemb.retrieval.vector_store import write_shards
+from jax_sentemb.training.api import train
 from jax_sentemb.types import EncodedSentences
 
 LINES = [*synthetic.sentences(40, 0), synthetic.sentences(40, 0)[0], *synthetic.sentences(30, 5)]
@@ -245,6 +246,12 @@ def test_every_teacher_is_opened_before_one_encodes(folder, cache):
     names = f"{folder / 'model'},words:10000"
     with pytest.raises(ConfigError, match=r"words:10000: write words:WIDTH with a WIDTH from 16 to 9999"):
         teacher_vectors(names, "float32", open_corpus(str(folder / "corpus.txt")), ALL)
+    assert not list(cache.glob("*.vectors"))
+
+
+def test_too_little_text_is_told_before_a_teacher_encodes_it(folder, cache, tmp_path):
+    with pytest.raises(DataError, match=r"data__validation=1000 leaves none of the \d+ examples to train on"):
+        train(folder / "corpus.txt", recipe="distill_encoder", teacher=str(folder / "model"), layers=1, workdir=tmp_path / "run")
     assert not list(cache.glob("*.vectors"))
 
 

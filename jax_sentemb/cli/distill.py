@@ -12,7 +12,7 @@ EPILOG = f"""\
 A static table or a small encoder? A table runs no network. It is hundreds of times as fast as its encoder, but ignores the order of
 words. A small encoder that learns the encoder's vectors is a few times as fast and loses less:
   jax-sentemb train --config distill_encoder --config.data.files=corpus.txt --config.method.teacher=all-MiniLM-L6-v2 \\
-      --config.encoder.weights=all-MiniLM-L6-v2 --config.encoder.layers=3
+      --config.encoder.weights=all-MiniLM-L6-v2 --config.encoder.layers=1,3,5
 
 Every piece of the encoder's vocabulary becomes a vector: its embedding, whitened to --width numbers and weighted by its rarity in
 the corpus. --epochs trains these vectors on the encoder's embeddings of the corpus. This gives better vectors, but the corpus has

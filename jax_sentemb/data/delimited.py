@@ -100,6 +100,8 @@ def select_columns(
     check_header(header, f"{path} line {number}")
     if missing := [name for name in names if name not in header]:
         existing = " ".join(", ".join(header).split())[:200]  # a quoted name may contain line breaks
+        if len(header) == 1 and all(name in header[0].split(";") for name in names):
+            raise DataError(f"{path} separates its columns by semicolons: write it with commas, or with tabs as .tsv")
         raise DataError(f"{path} has no column {missing[0]!r}, only {existing or 'none'}: ", *remedy)
     columns = [header.index(name) if name in header else None for name in (*names, *optional)]
     for number, fields in rows:

@@ -232,6 +232,13 @@ def counts_of_text(report: Mapping[str, int]) -> list[str]:
     return [f"{value:,} {names.get(name, name)}" for name, value in report.items()]
 
 
+def check_validation(count: int, available: int, origin: str = "") -> None:
+    """Raise DataError if `count` examples for validation leave none of the available ones to train on."""
+    if count >= available:
+        problem = f" leaves none of the {available} examples{origin} to train on; lower it, or add text"
+        raise DataError(Setting("data.validation", count), problem)
+
+
 def train_validation_split(examples: Examples, count: int, seed: int) -> tuple[Examples, Examples]:
     """Split off `count` sentences for validation: random sentences, or the last sentences of an ordered corpus.
 
@@ -247,10 +254,7 @@ def train_validation_split(examples: Examples, count: int, seed: int) -> tuple[E
         if unknown := report.get("unknown_token_rate"):
             facts.append(f"{unknown:.0%} unknown tokens")
         origin = f" ({', '.join(facts)})" if facts else ""
-        raise DataError(
-            Setting("data.validation", count),
-            f" leaves none of the {len(examples)} examples{origin} to train on; lower it, or add text",
-        )
+        check_validation(count, len(examples), origin)
     if getattr(examples, "ordered", False):
         rows = np.arange(len(examples) - count, len(examples))
     else:

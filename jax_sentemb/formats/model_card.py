@@ -111,7 +111,7 @@ def _teacher_role(facts: Mapping[str, Any]) -> str:
 
 def describe_changes(facts: Mapping[str, Any]) -> str:
     """Return a text about the nearest neighbours that differ from those of the start, and whether anything judges them."""
-    text = f"the nearest sentence changed for {facts['changed']:.1%} of {facts['sentences']:,} sentences"
+    text = f"The nearest sentence changed for {facts['changed']:.1%} of {facts['sentences']:,} sentences"
     return text if facts["is_judged"] else f"{text}; without labels or a stronger model nobody can tell whether for the better"
 
 

@@ -63,7 +63,7 @@ class ChangeableSettings:
 
     @property
     def similarity_fn_name(self) -> str:
-        """Return the name of the function of `similarity`: cosine, dot, euclidean or manhattan."""
+        """Return the name of the function of `similarity`, one of cosine, dot, euclidean and manhattan."""
         return self._similarity_fn_name
 
     @similarity_fn_name.setter

@@ -151,7 +151,7 @@ class SentenceEncoder(ChangeableSettings):
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """Return the SHA-256 of what computes the embedding of a text: weights, tokenizer, pooling and later layers.
+        """Return the SHA-256 of what computes the embedding of a text (weights, tokenizer, pooling and later layers).
 
         All weights are read. Prompts, `max_seq_length` and `truncate_dim` are not part of it.
         """

@@ -214,7 +214,9 @@ def _read(source: str) -> _Stored:
     if (path / "model.json").is_file() and not is_word_model(path):
         return _read_run(path, source)
     if path.is_file() and is_word_vectors(path):
-        raise ConfigError(f"{source} is a file of word vectors and not a model: configs/word_average.py makes a model of it")
+        raise ConfigError(
+            f"{source} is a file and not a model: give a directory or a hub name; configs/word_average.py makes one of word vectors"
+        )
     folder = resolve(source, "")
     if is_word_model(folder):
         return _read_words(folder)

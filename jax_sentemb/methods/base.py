@@ -63,7 +63,7 @@ class Method(ABC):
 
     @property
     def dense(self) -> tuple[str, ...] | None:
-        """Return the activations of the layers after the pooling that the method trains ("dense"); None: those of the start."""
+        """Return the activations of the layers after the pooling that the method trains ("dense"), or None for the start's."""
         return None
 
     @property

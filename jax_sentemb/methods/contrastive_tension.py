@@ -45,7 +45,7 @@ class ContrastiveTension(EmbeddingMethod):
 
     @property
     def embeddings(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Return the fields that `train.matryoshka` cuts: none for form=pairs, which has dot products of any length."""
+        """Return the fields that `train.matryoshka` cuts, none for form=pairs, which has dot products of any length."""
         return ("first", "second") if self.form == "in_batch" else ()
 
     def check(self, encoder: TokenEncoder, batch_size: int) -> None:

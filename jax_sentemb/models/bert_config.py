@@ -34,5 +34,5 @@ class BertConfig:
 
     @property
     def counted_positions(self) -> int:
-        """Return the number of positions that the counters of random numbers tell apart: a power of two."""
+        """Return the number of positions that the counters of random numbers tell apart, a power of two."""
         return max(MAX_POSITIONS, 1 << (self.max_position_embeddings - 1).bit_length())

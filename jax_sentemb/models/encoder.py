@@ -67,7 +67,7 @@ class TokenEncoder(Protocol):
 
     @property
     def last_layers(self) -> int:
-        """Return the number of layers that are trained; 0: all."""
+        """Return the number of layers that are trained, 0 for all."""
         ...
 
     def apply(

@@ -35,7 +35,7 @@ class Shape(NamedTuple):
 
     @property
     def padded_bytes(self) -> float:
-        """Return the size in the tiles of its layout: the minor axes are rounded up to a tile."""
+        """Return the size in the tiles of its layout, where the minor axes are rounded up to a tile."""
         order, _, tiling = self.layout.partition(":")
         tile = re.match(r"T\(([\d,]+)\)", tiling)
         axes = [int(axis) for axis in order.split(",") if axis]

@@ -25,7 +25,7 @@ class Bound(NamedTuple):
 
     @property
     def limit(self) -> str:
-        """Return the resource that takes longest: compute, memory or network."""
+        """Return the resource that takes longest, one of compute, memory and network."""
         return self._fields[int(np.argmax(self))]
 
 

@@ -121,7 +121,9 @@ def read_manifest(path: Path) -> dict[str, Any]:
         advice = f"encode {missing} with jax-sentemb encode --part" if missing else "run the command of any part again"
         raise DataError(f"{path} has only parts of vectors: {advice}")
     if not file.is_file():
-        raise DataError(f"{path} has no {MANIFEST}: it is not a directory of vectors")
+        is_model = any((path / name).is_file() for name in ("modules.json", "config.json", "model.json"))
+        advice = "it is a model; name the text that it embeds" if is_model else "it does not hold vectors of jax-sentemb encode"
+        raise DataError(f"{path} has no {MANIFEST}: {advice}")
     return read_list(file)
 
 

@@ -295,7 +295,7 @@ class Vectors:
 
     @functools.cached_property
     def sources(self) -> dict[str, Any]:
-        """Return what the rows were made from: the content sources in the manifest, or the .npy file itself."""
+        """Return what the rows were made from, the content sources in the manifest, or the .npy file itself."""
         if not self.is_marked:
             file = self._files[0][0]
             return {"vectors": Source(file.name, sha256(file))}

@@ -123,7 +123,8 @@ class Results:
             self._export(params, step, kept | facts)
         if results["changes"] and not self._log.is_brief:
             self._log.info(f"changes   {describe_changes(results['changes'] | {'is_judged': True})}")
-            self._log.info(changed_examples(samples))
+            if examples := changed_examples(samples):
+                self._log.info(examples)
         if results["verdict"]:
             self._log.warn(step, results["verdict"], *advice)
         elif has_start and not is_judged:

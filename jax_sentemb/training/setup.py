@@ -16,11 +16,11 @@ from jax_sentemb.config import Config, Data, Evaluation, Train, Words
 from jax_sentemb.data.batches import AnyBatches, make_batches
 from jax_sentemb.data.corpus import Corpus
 from jax_sentemb.data.divided import Part
-from jax_sentemb.data.examples import Examples, train_validation_split
+from jax_sentemb.data.examples import Examples, check_validation, train_validation_split
 from jax_sentemb.data.sentences import Sentences
 from jax_sentemb.data.targets import LineVectors
 from jax_sentemb.data.tokenizer import Lines, Tokenizer
-from jax_sentemb.data.tokens import Subsample
+from jax_sentemb.data.tokens import Subsample, draw
 from jax_sentemb.data.word_tokenizer import WordTokenizer
 from jax_sentemb.distillation.teacher import teacher_vectors
 from jax_sentemb.errors import ConfigError, Setting
@@ -104,7 +104,7 @@ def prepare(config: Config, workdir: Path, start: Start | None = None) -> RunSet
     check_judge(config)
     teacher = None
     if isinstance(method, Distillation):
-        teacher = functools.partial(teacher_vectors, method.teacher, method.teacher_precision, start=start_as_teacher(config))
+        teacher = functools.partial(_teach, method, data.validation, start_as_teacher(config))
     corpus = _corpus(data, method, source, config.eval.data, workdir, teacher)
     examples: Examples = method.examples(corpus, seed)
     held_out: Examples | None = None
@@ -136,6 +136,12 @@ def _from_examples(method: Method, examples: Examples, seed: int, parts: int) ->
         return params
     first = jax.tree.map(lambda leaf: gather(leaf)[0], params)
     return {part: {**values, "rows": values["rows"] * parts} for part, values in first.items()}
+
+
+def _teach(method: Distillation, validation: int, start: str, sentences: Sentences, subset: Subsample) -> LineVectors:
+    """Return the vectors of the teachers of a method; too little text is an error before a teacher encodes it."""
+    check_validation(validation, len(draw(len(sentences), subset)) if subset.size else len(sentences))
+    return teacher_vectors(method.teacher, method.teacher_precision, sentences, subset, start)
 
 
 def corpus_parts(config: Config) -> int:
