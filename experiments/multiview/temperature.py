@@ -25,6 +25,7 @@ from study_data import parse
 
 DEV = "STSBenchmark-dev"
 AVERAGE = "word average"
+SEEDS = (1, 2, 3, 4, 5)
 POINTS = (250, 500, 750, 1000, 1250, 1500)  # of the curve
 
 
@@ -42,10 +43,10 @@ class Run(NamedTuple):
 
 
 RUNS = [
-    *(Run("g", temperature, "wiki", 1000, seed) for seed in (1, 2) for temperature in (0.03, 0.05, 0.1, 0.2, 1.0)),
+    *(Run("g", temperature, "wiki", 1000, seed) for seed in SEEDS for temperature in (0.03, 0.05, 0.1, 0.2, 1.0)),
     *(
         Run("g", 0.1, text, steps, seed)
-        for seed in (1, 2)
+        for seed in SEEDS
         for text, steps in (("novels", 1000), ("wiki+novels", 2500), ("wiki", 5000))
     ),
     *(Run("fg", temperature, "wiki", POINTS[-1], 1) for temperature in (1.0, 0.1)),

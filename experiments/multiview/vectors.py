@@ -34,7 +34,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, required=True, help=".npz with `words` and `vectors` (float16)")
     parser.add_argument("--width", type=int, default=300)
     parser.add_argument("--epochs", type=int, default=3)
-    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--workers", type=int, default=1, help="more than 1 is faster, and each time gives other vectors")
     options = parser.parse_args()
     logging.basicConfig(format="%(asctime)s %(message)s", level=logging.INFO)
     with tempfile.NamedTemporaryFile("w", suffix=".txt", encoding="utf-8") as corpus:
