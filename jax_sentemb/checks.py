@@ -98,7 +98,7 @@ def array(name: str, value: Any) -> Shaped[np.ndarray, "..."]:
     if SMALL.fullmatch(numbers.dtype.name):
         numbers = numbers.astype(np.float32)
     if numbers.dtype.kind == "U":
-        raise ConfigError(f"{name} is text: give embeddings, such as those of encoder.encode(texts)")
+        raise ConfigError(f"{name} is text: must contain real numbers, such as the embeddings of SentenceEncoder.encode")
     if numbers.dtype.kind not in "bfiu":
         raise ConfigError(f"{name} is {type(value).__name__} of dtype {numbers.dtype.name[:40]}: must contain real numbers")
     if numbers.dtype.itemsize >= np.dtype(np.float64).itemsize:  # JAX would keep 32 bits of an integer, and refuses long doubles

@@ -38,7 +38,7 @@ def test_other_values_are_no_finite_numbers(value):
 
 @pytest.mark.parametrize("value", ["a man", ["a man"], np.array(["a man"])])
 def test_text_in_place_of_embeddings_is_told_so(value):
-    with pytest.raises(ConfigError, match=r"^queries is text: give embeddings, such as those of encoder.encode\(texts\)$"):
+    with pytest.raises(ConfigError, match=r"^queries is text: must contain real numbers, such as"):
         array("queries", value)
 
 
