@@ -66,7 +66,8 @@ def flag(setting: Setting) -> str:
     """Spell a setting as in the shell: --config.data.batch_size=1. An option of a command has a space: --workdir PATH."""
     if setting.is_option:
         value = "" if setting.value is ... else _value_text(setting.value)
-        return f"{setting.name} {value}".rstrip() if setting.name != ARGUMENT or not value else value
+        is_named = setting.name != ARGUMENT or not value
+        return f"{setting.name} {value}".rstrip() if is_named else value
     return f"--config.{dotted(setting)}"
 
 

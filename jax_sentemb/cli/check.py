@@ -238,7 +238,7 @@ def command_lines(command: str) -> list[str]:
             lines[-1] += f" {part}"
         else:
             lines.append(f"    {part}")
-    return [" " * INDENT + line + " \\" * (line is not lines[-1]) for line in lines]
+    return [" " * INDENT + line for line in (*(f"{line} \\" for line in lines[:-1]), lines[-1])]
 
 
 def _column(columns: dict[str, Any]) -> str:

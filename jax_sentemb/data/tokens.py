@@ -162,7 +162,13 @@ def tokenize(
 
 
 def draw(count: int, subset: Subsample) -> Int[np.ndarray, " drawn"]:
-    """Draw the numbers of the sentences of a subset out of 0 .. count - 1; int64, sorted.
+    """Draw the numbers of the sentences of a subset out of 0 .. count - 1; int64, sorted. Errors are those of `subset_size`."""
+    number = subset_size(count, subset)
+    return np.sort(np.random.Generator(np.random.Philox(subset.seed)).choice(count, number, replace=False))
+
+
+def subset_size(count: int, subset: Subsample) -> int:
+    """Return how many of `count` sentences a subset has.
 
     Raises:
         ConfigError: The size of the subset is invalid.
@@ -174,7 +180,7 @@ def draw(count: int, subset: Subsample) -> Int[np.ndarray, " drawn"]:
         raise ConfigError(Setting("data.subset", size), " must be a whole number of sentences, or a fraction between 0 and 1")
     if number > count:
         raise DataError(Setting("data.subset", size), f" exceeds the {count} sentences of the corpus; lower it")
-    return np.sort(np.random.Generator(np.random.Philox(subset.seed)).choice(count, number, replace=False))
+    return number
 
 
 def _write(folder: Path, job: TokenizeJob, lines: Sequence[int] | np.ndarray, ordered: bool, workers: int) -> dict[str, Any]:

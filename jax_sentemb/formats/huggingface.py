@@ -231,10 +231,9 @@ def resolve(name: str, option: str = "encoder.weights") -> Path:
         return path
     if name in MODELS:
         return shipped_folder(MODELS[name])
-    if path.is_file():
-        raise ConfigError(where, f": is a file; give a directory, a name of the hub, or {SHIPPED}")
     if path.exists() or name.startswith((".", "/", "~")) or name.count("/") > 1:
-        raise ConfigError(where, f": no such directory; give a directory, a name of the hub, or {SHIPPED}")
+        problem = "is a file" if path.is_file() else "no such directory"
+        raise ConfigError(where, f": {problem}; give a directory, a name of the hub, or {SHIPPED}")
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import RepositoryNotFoundError
 

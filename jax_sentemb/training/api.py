@@ -129,7 +129,7 @@ def _config(
     if isinstance(sentences, str) and not sentences.strip():
         raise ConfigError("sentences is empty: give a list of str, or the name of a text file")
     for name, value in (("model", model), ("teacher", teacher)):
-        if not isinstance(value, str | Path):
+        if value is not None and not isinstance(value, str | Path):
             raise ConfigError(f"{name} is {type(value).__name__}: give a directory, or a name of the hub")
     config = copy.deepcopy(recipe) if isinstance(recipe, Config) else read_config(str(recipe))
     is_student = isinstance(config.method, Distillation) and START not in teacher_names(config.method.teacher)

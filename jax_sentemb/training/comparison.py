@@ -102,8 +102,7 @@ def _read_recipe(name: str) -> Config:
     try:
         return read_config(name)
     except ConfigError as error:
-        error.rename({"--config": "--recipes"})
-        raise
+        raise error.rename({"--config": "--recipes"}) from None
 
 
 def base_config(corpus: str, column: str, weights: str, senteval: Path) -> Config:

@@ -20,7 +20,7 @@ from jax_sentemb.data.examples import Examples, check_validation, train_validati
 from jax_sentemb.data.sentences import Sentences
 from jax_sentemb.data.targets import LineVectors
 from jax_sentemb.data.tokenizer import Lines, Tokenizer
-from jax_sentemb.data.tokens import Subsample, draw
+from jax_sentemb.data.tokens import Subsample, subset_size
 from jax_sentemb.data.word_tokenizer import WordTokenizer
 from jax_sentemb.distillation.teacher import teacher_vectors
 from jax_sentemb.errors import ConfigError, Setting
@@ -140,7 +140,7 @@ def _from_examples(method: Method, examples: Examples, seed: int, parts: int) ->
 
 def _teach(method: Distillation, validation: int, start: str, sentences: Sentences, subset: Subsample) -> LineVectors:
     """Return the vectors of the teachers of a method; too little text is an error before a teacher encodes it."""
-    check_validation(validation, len(draw(len(sentences), subset)) if subset.size else len(sentences))
+    check_validation(validation, subset_size(len(sentences), subset) if subset.size else len(sentences))
     return teacher_vectors(method.teacher, method.teacher_precision, sentences, subset, start)
 
 
