@@ -486,6 +486,20 @@ def test_search_gives_the_same_from_text_and_from_vectors(vectors, model, corpus
     assert int(cells[1]) == found[3]["row"]
 
 
+def test_a_terminal_gets_the_names_of_the_columns_and_a_pipe_does_not(vectors, model, capsys, monkeypatch):
+    command = ("search", "--corpus", vectors, "--query", "two women dance", "--model", model, "--top-k", 2)
+    assert run(*command) == 0
+    piped = capsys.readouterr().out
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    assert run(*command) == 0
+    assert capsys.readouterr().out == "query\trow\tscore\tquery_text\n" + piped
+
+
+def test_the_text_of_a_query_in_place_of_a_file_of_queries_names_the_option_for_it(vectors, model, capsys):
+    assert run("search", "--corpus", vectors, "--model", model, "--queries", "two women dance") == 3
+    assert capsys.readouterr().err == "error: --queries two women dance: no such file; give a text with --query\n"
+
+
 def test_an_approximate_index_is_built_once(vectors, model, tmp_path, capsys):
     pytest.importorskip("faiss")
     arguments = ("search", "--corpus", vectors, "--query", "a man plays the guitar", "--model", model, "--top-k", 1, "--json")

@@ -50,6 +50,17 @@ def static(teacher):
     return teacher / "static"
 
 
+def test_few_sentences_are_noted_and_a_command_continues(teacher, tmp_path, capsys, monkeypatch):
+    command = ("distill", "--model", teacher / "model", "--corpus", teacher / "corpus.txt", "--width", 8, "--output", tmp_path)
+    assert run(*command) == 0
+    printed = capsys.readouterr()
+    assert f"note: {len(SENTENCES)} sentences say little about how rare a word is; add other text" in printed.err
+    assert f"next    jax-sentemb search --model {tmp_path} --corpus {teacher / 'corpus.txt'} --query" in printed.out
+    monkeypatch.setattr("jax_sentemb.cli.distill.FEW", len(SENTENCES))
+    assert run(*command) == 0
+    assert "note" not in capsys.readouterr().err
+
+
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.filterwarnings("ignore::FutureWarning")
 def test_sentence_transformers_gives_the_same_vectors(static):

@@ -114,13 +114,13 @@ def test_the_losses_are_added_with_their_weights():
     state = state_of(learned.params, learned.queue, learned.queue_rows)
     encoded = Taught(jnp.array(normal(4, 8)), jnp.array(normal(4, 5)), jnp.array([40.0, 41.0, 42.0, 43.0]))
     loss, (metrics, _) = method.objective(learned.params, state, encoded)
-    assert set(metrics) == {"cosine", "congen", "rank"}
+    assert set(metrics) == {"cosine_loss", "congen_loss", "rank_loss"}
     mapped, rows = encoded.student @ learned.params[DENSE]["layer_0"]["kernel"], (encoded.row, learned.queue_rows)
     expected = similarity_distillation(mapped, encoded.teacher, learned.queue, rows, (0.2, 0.4))
-    assert metrics["congen"].item() == pytest.approx(expected.item(), rel=1e-4)
-    assert metrics["rank"].item() == pytest.approx(rank_distillation(encoded.student, encoded.teacher, 0.3).item(), rel=1e-4)
+    assert metrics["congen_loss"].item() == pytest.approx(expected.item(), rel=1e-4)
+    assert metrics["rank_loss"].item() == pytest.approx(rank_distillation(encoded.student, encoded.teacher, 0.3).item(), rel=1e-4)
     parts = {name: value.item() for name, value in metrics.items()}
-    assert loss.item() == pytest.approx(0.5 * parts["cosine"] + 2 * parts["congen"] + 3 * parts["rank"], rel=1e-5)
+    assert loss.item() == pytest.approx(0.5 * parts["cosine_loss"] + 2 * parts["congen_loss"] + 3 * parts["rank_loss"], rel=1e-5)
 
 
 def test_the_queue_has_the_newest_teacher_vectors_first_with_their_rows():

@@ -2,7 +2,7 @@
 
     python experiments/adapting/run.py --data DIR --encoders MiniLM=all-MiniLM-L6-v2 mini-2=mini-2@first_last
     python experiments/adapting/run.py ... --tune      only the first part: each method at two learning rates
-    python experiments/adapting/run.py --table         writes the tables of README.md and docs/adapting.md
+    python experiments/adapting/run.py --table         writes the tables of README.md, and one of docs/adapting.md
 
 `--data` is the folder of experiments/data.md. A row of results.csv is kept: a study that was stopped continues with the same
 command.
@@ -54,6 +54,15 @@ from study_data import read_rows, require
 
 HERE = Path(__file__).parent
 README, DOCS = HERE / "README.md", HERE.parents[1] / "docs" / "adapting.md"
+# The settings in the rules of docs/adapting.md: the column of its table -> recipe, rate, share of the start.
+ADVISED = {
+    "`adapt`": ("Mirror-BERT", 3e-6, 0.0),
+    "at 1e-5": ("Mirror-BERT", 1e-5, 0.0),
+    "half of 1e-5": ("Mirror-BERT", 1e-5, 0.5),
+    "`adapt_words`": ("words and start, 1:2, 200 steps", 3e-5, 0.0),
+    "neighbours": ("neighbours", 1e-5, 0.0),
+    "next to tf-idf": ("start next to tf-idf, 2:1", 0.0, 0.0),
+}
 START, END = "<!-- measured -->", "<!-- end -->"
 FIELDS = ("encoder", "domain", "recipe", "rate", "seed", "share_of_start", "in_domain", "held_out", "out_of_domain", "seconds")
 STEPS, BATCH = 50, 64
@@ -284,10 +293,27 @@ def held_out(rows: list[dict[str, str]], recipe: str) -> dict[float, float]:
 
 
 def write_tables(rows: list[dict[str, str]]) -> None:
-    """The tables between the marks of README.md, and that of MiniLM in docs/adapting.md."""
-    for page, part in ((README, rows), (DOCS, [row for row in rows if row["encoder"] == "MiniLM"])):
+    """The tables between the marks of README.md, and the one of the rules in docs/adapting.md."""
+    for page, content in ((README, tables(rows)), (DOCS, advised([row for row in rows if row["encoder"] == "MiniLM"]))):
         text = page.read_text(encoding="utf-8")
-        page.write_text(re.sub(f"(?<={START}\n).*?(?={END})", lambda _, part=part: tables(part), text, flags=re.DOTALL), "utf-8")
+        page.write_text(re.sub(f"(?<={START}\n).*?(?={END})", lambda _, new=content: new, text, flags=re.DOTALL), "utf-8")
+
+
+def advised(rows: list[dict[str, str]]) -> str:
+    """Return a table of the changes by the settings that docs/adapting.md speaks of: a row for each domain, and one for STS-B."""
+    starts = {row["domain"]: row for row in rows if row["recipe"] == "start"}
+    runs = [
+        [row for row in rows if (row["recipe"], float(row["rate"]), float(row["share_of_start"])) == setting]
+        for setting in ADVISED.values()
+    ]
+    lines = [f"| MiniLM | start | {' | '.join(ADVISED)} |", "|---|" + "--:|" * (len(ADVISED) + 1)]
+    for domain in (domain for domain in DOMAINS if domain in starts):
+        cells = [_cell([_change(row, starts, "in_domain") for row in some if row["domain"] == domain]) for some in runs]
+        lines.append(f"| {domain} | {float(starts[domain]['in_domain']):.2f} | {' | '.join(cells)} |")
+    away = [[_change(row, starts, "out_of_domain") for row in some] for some in runs]
+    cells = [f"{statistics.mean(changes):+.2f} ({min(changes):+.2f})" for changes in away]
+    lines.append(f"| STS-B, mean (lowest) | {float(next(iter(starts.values()))['out_of_domain']):.2f} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
 
 
 def tables(rows: list[dict[str, str]]) -> str:

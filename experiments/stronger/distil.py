@@ -86,10 +86,10 @@ FINAL: dict[str, dict[str, Any]] = {
 }
 CURVE = {
     f"layers 1,2,3; {text}": LAYERS
-    | {"data.files": f"{text}.txt", "data.subset": 50_000, "optimizer.lr_scheduler_type": "constant"}
+    | {"data.files": f"{text}.txt", "data.subset": 50_000, "optimizer.lr_scheduler_type": "constant", "optimizer.warmup_steps": 38}
     for text in ("wiki", "mix")
 }
-CURVE_STEPS = (250, 500, 750)
+CURVE_STEPS = (250, 500, 750, 1000, 1250, 1500)
 # Widths of an embedding of mini-2, which has 256. The teacher's width cannot be cut, so the student's vectors are exported.
 WIDTHS = (64, 128)
 TRAINED_WIDTHS = {"train.matryoshka": ",".join(map(str, WIDTHS))}
@@ -310,7 +310,7 @@ def baselines(options: argparse.Namespace) -> Iterator[Run]:
         yield name, 0, functools.partial(model, name, source)
     for name, settings in {
         "layers 1,2,3, not trained": LAYERS,
-        "layers 2,4,6, not trained": LAYERS | {"encoder.layers": "2,4,6"},
+        **{f"layers {layers}, not trained": LAYERS | {"encoder.layers": layers} for layers in ("1,3,5", "2,4,6")},
     }.items():
         yield name, 0, functools.partial(untrained, options, name, settings)
     if options.glove:

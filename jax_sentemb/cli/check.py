@@ -81,13 +81,13 @@ def parser() -> Parser:
 def survey(options: argparse.Namespace) -> dict[str, Any]:
     """Return everything that the command prints about the corpus. `advice` is an Advice or None. Errors are as in training."""
     _check_limits(options)
-    vocabulary, positions, pooling, limit = options.tokenizer, POSITIONS, "", POSITIONS
+    vocabulary, positions, pooling, limit, layers = options.tokenizer, POSITIONS, "", POSITIONS, 0
     if options.weights:
-        from jax_sentemb.formats.huggingface import max_positions, read_max_seq_length, resolve
+        from jax_sentemb.formats.huggingface import max_positions, read_config, read_max_seq_length, resolve
         from jax_sentemb.formats.model_dir import sentence_pooling
 
         folder = resolve(options.weights, "--weights")
-        vocabulary, positions = vocabulary or folder, max_positions(folder)
+        vocabulary, positions, layers = vocabulary or folder, max_positions(folder), read_config(folder).num_hidden_layers
         pooling = sentence_pooling(folder)
         limit = min(read_max_seq_length(folder), positions) if pooling else positions
     if (options.max_seq_length or 0) > positions:
@@ -111,7 +111,7 @@ def survey(options: argparse.Namespace) -> dict[str, Any]:
     corpus = CorpusSummary(
         "corpus.txt" if options.files == "-" else options.files,
         options.column, report["usable"], length, order["consecutive"], options.batch_size, options.weights,
-        options.tokenizer, options.vocab_size, pooling, report["unknown_token_rate"], options.join,
+        options.tokenizer, options.vocab_size, pooling, report["unknown_token_rate"], options.join, layers,
     )  # fmt: skip
     return {
         "files": files,

@@ -289,13 +289,17 @@ def _cell(value: Any) -> str:
 def print_rows(rows: Iterator[dict[str, Any]], as_json: bool) -> None:
     """Print a line for each row: JSON without values that are None, or the values separated by tabs without control sequences.
 
-    Stop early if the reader of standard output has gone.
+    On a terminal, a line with the names of the values comes first. Stop early if the reader of standard output has gone.
     """
     write: Callable[[str], object] = sys.stdout.write
+    has_header = as_json or not sys.stdout.isatty()
     for row in itertools.takewhile(lambda row: not reader_is_gone(), rows):
         if as_json:
             write(json_text({name: value for name, value in row.items() if value is not None}) + "\n")
         else:
+            if not has_header:
+                write("\t".join(row) + "\n")
+                has_header = True
             cells = (f"{value:.6f}" if name == "score" else _cell(value) for name, value in row.items())
             write("\t".join(plain(cell).replace("\n", " ") for cell in cells) + "\n")
     sys.stdout.flush()

@@ -1,13 +1,15 @@
 """Run `jax-sentemb distill --model DIR --corpus corpus.txt --output DIR`: make a static table of token vectors of an encoder."""
 
 import argparse
+import shlex
 
-from jax_sentemb.cli.encode import add_text_options, corpus_sentences, naming_model
+from jax_sentemb.cli.encode import add_text_options, corpus_sentences, naming_model, note
 from jax_sentemb.cli.program import EXIT_CODES, Parser, count, finite, positive, start
 from jax_sentemb.errors import ConfigError, plain
 from jax_sentemb.files import user_path
 from jax_sentemb.system.terminal import Progress
 
+FEW = 2_000  # sentences; a table from so many scored less than one from more text of other kinds
 EPILOG = f"""\
 A static table or a small encoder? A table runs no network. It is hundreds of times as fast as its encoder, but ignores the order of
 words. A small encoder that learns the encoder's vectors is a few times as fast and loses less:
@@ -58,6 +60,10 @@ def main(argv: list[str]) -> int:
     rows, width = table.vectors.shape
     megabytes = table.vectors.nbytes / 1e6
     print(plain(f"{options.output}: {rows:,} pieces of {width} dimensions, {megabytes:.1f} MB, from {len(sentences):,} sentences"))
+    if len(sentences) < FEW:
+        note(f"{len(sentences):,} sentences say little about how rare a word is; add other text (docs/methods/distillation.md)")
+    command = ["jax-sentemb", "search", "--model", str(options.output), "--corpus", options.corpus, "--query", "a text to look for"]
+    print(plain(f"next    {shlex.join(command)}"))
     return 0
 
 

@@ -5,15 +5,15 @@ from typing import Any
 from jax_sentemb.cli.collection import Collection, Opener, parser_of, print_empty, print_rows
 from jax_sentemb.cli.program import Parser, positive, start
 from jax_sentemb.data.corpus_files import sources_of_option
-from jax_sentemb.errors import ConfigError
+from jax_sentemb.errors import ConfigError, DataError
 from jax_sentemb.files import user_path
 from jax_sentemb.system.terminal import counted
 
 EPILOG = """\
-Each line of the output has the number of the query, the row of the corpus, the cosine, the query, the sentence and, if records have
-ids, both ids; the best result comes first. Query and row count all records from 0, even those without text: lines, or rows of a
-table. With --chunks each, a result is the best chunk of a text: the sentence is the chunk, and its first character and the number
-after its last character follow.
+Each line of the output has the number of the query, the row of the corpus, the cosine, the query, the sentence and, if records
+have ids, both ids; the best result comes first. A terminal also gets a line with the names of the columns. Query and row count
+all records from 0, even those without text: lines, or rows of a table. With --chunks each, a result is the best chunk of a text:
+the sentence is the chunk, and its first character and the number after its last character follow.
 
 examples:
   jax-sentemb search --model runs/micse --corpus corpus.txt --query "where is the station?"
@@ -53,7 +53,7 @@ def main(argv: list[str]) -> int:
     from jax_sentemb.retrieval.sources import rows_with_text
 
     if options.queries:
-        sources_of_option("--queries", options.queries)  # a missing file is told before the corpus is encoded
+        _check_queries(options.queries)  # a missing file is told before the corpus is encoded
     opener = Opener(options, reads_chunks=True)
     verify = not options.no_verify
     has_index = bool(options.index and options.index.exists())
@@ -92,6 +92,14 @@ def main(argv: list[str]) -> int:
         options.json,
     )
     return 0
+
+
+def _check_queries(files: str) -> None:
+    """Raise DataError if the files of --queries do not exist; name --query if they look like the text of a query."""
+    try:
+        sources_of_option("--queries", files)
+    except DataError as error:
+        raise (error.change([*error.message, "; give a text with --query"]) if " " in files.strip() else error) from None
 
 
 def _hit(queries: Collection, query: int, corpus: Collection, number: int, score: float) -> dict[str, Any]:

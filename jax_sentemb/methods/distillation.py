@@ -126,21 +126,21 @@ class Distillation(EmbeddingMethod):
         return Taught(sentence_embedding(encoder, params, batch.rows, self.pooling, seeds=seeds), batch.label, row)
 
     def objective(self, params: Params, state: TrainState, encoded: Taught) -> Objective:
-        """Return the weighted sum of the losses, each loss as a metric, and the teacher's vectors and row numbers for the queue."""
+        """Return the weighted sum of the losses, each loss as NAME_loss, and the teacher's vectors and rows for the queue."""
         student, teacher = encoded.student, lax.stop_gradient(encoded.teacher)
-        metrics: dict[str, Scalar] = {}
+        losses: dict[str, Scalar] = {}
         mapped = student
         if self.has_map:
             mapped = jnp.matmul(student, params[DENSE]["layer_0"]["kernel"], precision="highest")
-            metrics["cosine"] = (1.0 - paired_cosine(mapped, teacher)).mean()
+            losses["cosine"] = (1.0 - paired_cosine(mapped, teacher)).mean()
         if self.congen and state.queue is not None and state.queue_rows is not None:
             row = jnp.full(len(student), -1.0) if encoded.row is None else encoded.row
             temperatures = self.teacher_temperature, self.student_temperature
-            metrics["congen"] = similarity_distillation(mapped, teacher, state.queue, (row, state.queue_rows), temperatures)
+            losses["congen"] = similarity_distillation(mapped, teacher, state.queue, (row, state.queue_rows), temperatures)
         if self.rank:
-            metrics["rank"] = rank_distillation(student, teacher, self.rank_temperature)
-        loss: Scalar = jnp.stack([getattr(self, name) * value for name, value in metrics.items()]).sum()
-        return loss, (metrics, (teacher, encoded.row))
+            losses["rank"] = rank_distillation(student, teacher, self.rank_temperature)
+        loss: Scalar = jnp.stack([getattr(self, name) * value for name, value in losses.items()]).sum()
+        return loss, ({f"{name}_loss": value for name, value in losses.items()}, (teacher, encoded.row))
 
     def post_update(self, state: TrainState, carry: Carry) -> TrainState:
         """Return the state with the step's teacher vectors at the front of the queue."""

@@ -104,10 +104,10 @@ class Progress:
     programs, so the time left is estimated from later ones; a task without `delay` is reported after its compilation.
     """
 
-    def __init__(self, label: str, total: int, unit: str, initial: int = 0, delay: float = DELAY) -> None:
-        """Start with `initial` of `total` done; `unit` is a plural, such as "sentences"."""
+    def __init__(self, label: str, total: int, unit: str, initial: int = 0, delay: float = DELAY, has_rate: bool = True) -> None:
+        """Start with `initial` of `total` done. `unit` is a plural, such as "sentences". `has_rate`: show units per second."""
         self.label, self.total, self.unit, self.done = plain(label), total, unit, initial
-        self._finished, self._delay, self._bar = initial, delay, None
+        self._finished, self._delay, self._bar, self._has_rate = initial, delay, None, has_rate
         self._start, self._first, self._last_line = time.monotonic(), initial, -math.inf
         self._measured_from = None if delay else (initial, self._start)  # number of items and time
         if is_watched():
@@ -163,7 +163,7 @@ class Progress:
             return [f"{_clock(elapsed)} done"]
         seconds = (now - since) / (done - first)  # of one unit
         rate = f"{1 / max(seconds, 1e-9):,.3g} {self.unit}/s"
-        return [rate, f"{_clock(elapsed)} done", f"{_clock((self.total - done) * seconds)} left"]
+        return [*([rate] if self._has_rate else []), f"{_clock(elapsed)} done", f"{_clock((self.total - done) * seconds)} left"]
 
     def restart(self) -> None:
         """Start again from zero."""

@@ -172,7 +172,8 @@ class Scorer:
         self.log.event(step, {f"{label}/{name}" if label else name: value for name, value in values.items()})
         summary = [f"{self.dev} {score:.2f}"] if score is not None else []
         digits = {"uniformity": 2, "spread": 3} if summary else {"retrieval": 2, "uniformity": 2, "spread": 3}
-        summary += [f"{name} {diagnostics[name]:.{decimals}f}" for name, decimals in digits.items() if name in diagnostics]
+        texts = {name: f"{name} {diagnostics[name]:.{decimals}f}" for name, decimals in digits.items() if name in diagnostics}
+        summary += [f"{text} of 100" if name == "retrieval" else text for name, text in texts.items()]
         self.log.info(f"step {step}{label and f', {label}'}: {', '.join(summary)}")
         if diagnostics.get("collapsed") and step:  # a new encoder starts with nearly equal vectors
             problem = (

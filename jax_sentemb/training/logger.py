@@ -83,10 +83,11 @@ class Log:
             if descriptor is not None:
                 os.close(descriptor)
 
-    def values(self, step: int, values: Mapping[str, float], digits: int) -> None:
-        """Log measured values and print them with `digits` decimals."""
+    def values(self, step: int, label: str, values: Mapping[str, float], digits: int) -> None:
+        """Log measured values, and print them after `label` by the last part of their names and with `digits` decimals."""
         self.event(step, values)
-        self.info(f"step {step}: " + ", ".join(f"{name.replace('/', ' ', 1)} {value:.{digits}f}" for name, value in values.items()))
+        texts = (f"{name.rpartition('/')[2]} {value:.{digits}f}" for name, value in values.items())
+        self.info(f"step {step}: {label}: {', '.join(texts)}")
 
     def warn(self, step: int, *message: str | Setting) -> None:
         """Print a warning with its settings spelled for its user, and log it with dotted settings for the report."""
@@ -102,11 +103,11 @@ class Log:
                 self.bar.write(text)
 
     def progress(self, step: int, total: int, loss: float, sentences: float) -> None:
-        """Show loss, sentences and steps per second and the time left; without a terminal, as a line at growing intervals."""
+        """Show loss, sentences per second and the time left; without a terminal, as a line at growing intervals."""
         if not self.is_main:
             return
         if self.bar is None:
-            self.bar = Progress("step", total, "steps", initial=step, delay=0)
+            self.bar = Progress("step", total, "steps", initial=step, delay=0, has_rate=False)
         speed = f", {sentences:,.0f} sentences/s" if sentences else ""  # unknown after the first step
         self.bar.show(step, f"loss {loss:.4f}{speed}")
 

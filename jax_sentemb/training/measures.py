@@ -32,11 +32,11 @@ class Measures(NamedTuple):
         if self.validation:
             values = {f"validation/{name}": value for name, value in self.validation(state).items()}
             measured |= values
-            log.values(step, values, 4)
+            log.values(step, "validation", values, 4)
         if self.agreement:
             values = self.agreement(state.params)
             measured |= values
-            log.values(step, values, 2)
+            log.values(step, "agreement with the teacher (of 100)", values, 2)
         return measured
 
 
