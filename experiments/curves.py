@@ -46,7 +46,7 @@ def plot(rows: list[tuple[str, str, int, float]], path: Path) -> None:
     panel.set_title(f"before training {', '.join(sorted(untrained))}" if untrained else "", fontsize=8)
     panel.set_xlabel("steps")
     panel.set_ylabel("development pairs, Spearman x 100")
-    panel.legend(fontsize=7)
+    figure.legend(fontsize=7, loc="outside lower center", ncols=2)
     figure.savefig(path, dpi=110)
 
 

@@ -11,6 +11,7 @@ over subsets, first component removed; STS-B dev, which chooses, beside it).
 import argparse
 import csv
 import json
+import statistics
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -49,7 +50,7 @@ RUNS = [
         for seed in SEEDS
         for text, steps in (("novels", 1000), ("wiki+novels", 2500), ("wiki", 5000))
     ),
-    *(Run("fg", temperature, "wiki", POINTS[-1], 1) for temperature in (1.0, 0.1)),
+    *(Run("fg", temperature, "wiki", POINTS[-1], seed) for seed in SEEDS for temperature in (1.0, 0.1)),
 ]
 
 
@@ -111,12 +112,13 @@ def plot(rows: Sequence[Sequence[object]]) -> None:
     figure, panel = pyplot.subplots(figsize=(5.5, 3.4), layout="constrained")
     for temperature, style in ((1.0, "--"), (0.1, "-")):
         for name, colour in (("D", "tab:blue"), ("D: f", "tab:orange"), ("D: g", "tab:green")):
-            points = [(each[4], float(str(each[-1]))) for each in rows if each[:3] == [name, temperature, "wiki"]]
-            panel.plot(*zip(*points, strict=True), style, color=colour, label=f"{name}, temperature {temperature:g}")
+            some = [each for each in rows if each[:3] == [name, temperature, "wiki"]]
+            means = [statistics.mean(float(str(each[-1])) for each in some if each[4] == step) for step in POINTS]
+            panel.plot(POINTS, means, style, color=colour, label=f"{name}, temperature {temperature:g}")
     panel.axhline(float(str(rows[0][-1])), color="grey", linewidth=1, label=AVERAGE)
     panel.set_xlabel("batches of 256 sentences")
     panel.set_ylabel("mean of five sets, Pearson x 100")
-    panel.legend(fontsize=7)
+    figure.legend(fontsize=7, loc="outside lower center", ncols=2)
     figure.savefig(HERE / "temperature.png", dpi=110)
 
 
