@@ -18,6 +18,7 @@ GROUPS = 8  # at most; each has its own colour and shape
 PER_GROUP = 20  # sentences for each cluster, so that few sentences have few clusters
 NEIGHBOURS = 10  # nearest neighbours that are compared with the group of a sentence
 WORDS = 4  # topic words of a group
+DISTINCTIVE = 2  # times as frequent in a group as in all sentences
 LONGEST = 120  # characters of a sentence that are shown
 FEWEST = 30  # sentences that t-SNE lays out; fewer are laid out by PCA
 PERPLEXITY = 30
@@ -95,7 +96,7 @@ def topic_words(texts: Sequence[str], group_of: Int[np.ndarray, " sentences"], c
     """Return up to WORDS words of each group that are frequent in it and rarer elsewhere, the best first.
 
     A word counts once in a sentence. With its share p of the sentences of a group and q of all sentences, its score is
-    p log(p / q).
+    p log(p / q). Words below p = 2 q, such as "the" in most groups, are only taken if the group has no others.
     """
     word_sets = [set(re.findall(r"[^\W\d_]{2,}", text.lower())) for text in texts]
     total = Counter(word for words in word_sets for word in words)
@@ -110,7 +111,8 @@ def topic_words(texts: Sequence[str], group_of: Int[np.ndarray, " sentences"], c
             for share in [occurrences / len(members)]
         }
         best = sorted((word for word, score in scores.items() if score > 0), key=lambda word: (-scores[word], word))
-        topics.append(best[:WORDS])
+        distinctive = [word for word in best if inside[word] * len(texts) >= DISTINCTIVE * total[word] * len(members)]
+        topics.append((distinctive or best)[:WORDS])
     return topics
 
 
