@@ -513,7 +513,7 @@ def test_the_cards_guide_a_choice(workdir):
     notes = [text_of(card[2]) for card in next(tree.iter("dl"))]
     assert all(note.startswith(("Spearman of 100, chance 0, higher", "of 100, chance 0, higher")) for note in notes[:2])
     chance = 100 * np.mean(1 / np.arange(1, 41))  # of 40 sentences for diagnostics
-    assert f"among 40: of 100, chance {chance:.1f}, higher is better" in notes[2]
+    assert f"among 40: mean of 100 / rank, 100 is best, chance {chance:.1f}" in notes[2]
     assert notes[3].startswith("from reading the corpus to the export, with compilation and scoring")
     saved = read(workdir, "scores.json")
     means = [np.mean([saved["baselines"]["untrained"][name] for name in saved["scores"]])]

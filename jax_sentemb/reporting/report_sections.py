@@ -103,7 +103,7 @@ def _scale(name: str, run: Run) -> str:
     if name == "diagnostics/retrieval":
         count = min(run.settings.get("eval.diagnostic_sentences", 512), run.about.get("corpus", {}).get("usable", 512))
         chance = 100 / max(count, 1) * sum(1 / rank for rank in range(1, count + 1))  # the mean of 100 / rank over all ranks
-        return f"mean 100 / rank of the other half of a sentence among {count}: of 100, chance {chance:.1f}, higher is better"
+        return f"half a sentence looks for its other half among {count}: mean of 100 / rank, 100 is best, chance {chance:.1f}"
     if name == "validation/loss":
         return "lower is better"
     if name == "validation/accuracy":
