@@ -22,9 +22,10 @@ def limit(tmp_path, monkeypatch):
 
 
 def bomb(path):
-    """A small file that becomes 2 MiB."""
+    """A small file that becomes 1.25 MiB, or 2 MiB for parquet."""
     kind = path.name.split(".")[1]
-    row = {"csv": b"a,1\n", "tsv": b"a\t1\n", "jsonl": b'{"text": "a b c d e f"}\n', "txt": b"a b\n"}.get(kind, b"")
+    text = bytes(range(97, 123)) + b" " + bytes(range(65, 91))  # long lines are quick to read
+    row = {"csv": text + b",1\n", "tsv": text + b"\t1\n", "jsonl": b'{"text": "%s"}\n' % text, "txt": text + b"\n"}.get(kind, b"")
     head = {"csv": b"text,id\n", "tsv": b"text\tid\n"}.get(kind, b"")
     if kind == "parquet":
         pyarrow = pytest.importorskip("pyarrow.parquet")
@@ -32,7 +33,7 @@ def bomb(path):
         pyarrow.write_table(arrow.table({"text": ["a" * 1000] * (1 << 11)}), path, compression="zstd")
     else:
         packer = {"gz": gzip, "xz": lzma, "bz2": bz2}[path.suffix[1:]]
-        path.write_bytes(packer.compress(head + row * ((1 << 21) // len(row))))
+        path.write_bytes(packer.compress(head + row * (LIMIT * 5 // 4 // len(row))))
     assert path.stat().st_size < LIMIT // unpacking.RATIO
     return str(path)
 

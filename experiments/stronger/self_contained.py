@@ -38,6 +38,12 @@ CROPS: Step = (
     {"data.files": "ordered", "optimizer.learning_rate": 3e-4, "optimizer.warmup_ratio": 0.05, "data.batch_size": 512,
      "train.max_steps": 1000},
 )  # fmt: skip
+# 19,200 sentences at the rate of AMI, as SimCSE in experiments/simcse_family.
+SHORT = {"optimizer.learning_rate": 1e-4, "data.subset": 100_000}
+RANK: Step = ("simcse_rank", SHORT | {"method.pooling": "cls", "data.batch_size": 64, "train.max_steps": 300})
+# The settings of the paper for a BERT of this size, with a queue that these steps can fill.
+SCT: Step = ("sct", {"method.queue_size": 16_384, "data.subset": 100_000, "train.max_steps": 300})
+TSDAE: Step = ("tsdae", SHORT | {"train.max_steps": 2400})
 WORDS: Step = (
     "distill_encoder",
     {"method.teacher": "words:1024", "encoder.readout": "method", "method.teacher_precision": "bfloat16", "data.validation": 0,
@@ -47,6 +53,9 @@ CHAINS: dict[str, list[Step]] = {
     "AMI": [AMI],
     "words": [WORDS],
     "AMI, then words and itself": [AMI, (WORDS[0], WORDS[1] | {"method.teacher": f"words:1024,{PREVIOUS}"})],
+    "SimCSE, rank consistency": [RANK],
+    "SCT": [SCT],
+    "TSDAE": [TSDAE],
     "crops": [CROPS],
     "crops of one sentence": [(CROPS[0], CROPS[1] | {"method.sentences": 1})],
     "crops, then AMI": [CROPS, AMI],
@@ -58,7 +67,7 @@ def config_of(options: argparse.Namespace, step: Step, weights: Path, seed: int)
     recipe, settings = step
     config = read_config(recipe)
     common = {
-        "data.files": "sentences", "encoder.weights": str(weights), "train.precision": "bfloat16", "train.seed": seed,
+        "data.files": "sentences", "encoder.weights": str(weights), "train.precision": options.precision, "train.seed": seed,
         "train.save_steps": 0, "eval.data": options.senteval, "eval.dev": DEV, "eval.eval_steps": 0, "eval.select": "last",
         "eval.report_sentences": 0,
     }  # fmt: skip
@@ -95,6 +104,9 @@ def main() -> None:
     parser.add_argument("--mini", type=Path, required=True)
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--chains", nargs="+", choices=CHAINS, default=list(CHAINS))
+    parser.add_argument(
+        "--precision", choices=("float32", "bfloat16"), default="bfloat16", help="float32 is faster on a CPU without AVX-512"
+    )
     parser.add_argument("--seeds", nargs="+", type=int, default=[1])
     options = parse(parser, sentences="corpora/wiki_sentences.txt.xz", ordered="corpora/ordered_wiki.txt.xz", senteval="senteval")
     options.output.mkdir(parents=True, exist_ok=True)
