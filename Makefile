@@ -27,7 +27,7 @@ mutants: .venv/.dev  ## applies one-line bugs that the tests must find (tests/mu
 soak: .venv/.dev  ## runs one training for six hours with kills, signals and full disks (JAX_SENTEMB_SOAK_MINUTES); figures: build/soak.json
 	.venv/bin/python -m pytest -s -m soak
 
-attack: .venv/.dev  ## attacks the commands from outside in 29 classes and prints a table of results
+attack: .venv/.dev  ## attacks the commands from outside in 31 classes and prints a table of results
 	.venv/bin/python benchmarks/attack
 
 lint: .venv/.dev  ## checks style and types

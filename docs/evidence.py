@@ -442,10 +442,10 @@ def sentence(claims: Sequence[Claim]) -> str:
     """Return what comparing.md says."""
     counts = Counter(verdict(claim.settings, some) for claim, some in zip(claims, levels_of(claims), strict=True))
     came_out = (AS_LARGE, SMALLER, NO_SIZE, OPPOSITE)
-    shown = ", ".join(f"{name}: {counts[name]}" for name in came_out)
+    shown = ", ".join(f"{counts[name]} *{name}*" for name in came_out)
     return (
-        f"Of {len(claims)} claims of the papers {counts[UNDECIDED]} are undecided here and {counts[NOT_TESTED]} are not tested\n"
-        f"([evidence](evidence.md)). The others came out\n{shown}."
+        f"Of {len(claims)} claims of the papers, {counts[UNDECIDED]} are undecided here, and {counts[NOT_TESTED]} was not tested\n"
+        f"([evidence](evidence.md)). The verdicts on the others:\n{shown}."
     )
 
 

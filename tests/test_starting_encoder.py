@@ -171,16 +171,16 @@ def train_adapt(encoder, workdir, recipe="adapt", **settings):
 
 
 def test_a_stronger_model_keeps_the_start_if_no_step_agrees_more_with_it(encoder, tmp_path, capsys):
-    """Here it is the start itself, so that every other model agrees less."""
-    folder = tmp_path / "run"
-    scores = train_adapt(encoder, folder, **{"eval.teacher": encoder, "train.max_steps": 1})
+    """Here it is a copy of the start, so that every other model agrees less."""
+    folder, judge = tmp_path / "run", shutil.copytree(encoder, tmp_path / "model")
+    scores = train_adapt(encoder, folder, **{"eval.teacher": judge, "train.max_steps": 1})
     verdict = "the export has the weights of the start: no later ones were better by agreement with the teacher"
     assert (scores["step"], scores["verdict"], scores["changes"]) == (0, verdict, {})
     teacher = scores["teacher"]
     assert (teacher["names"], teacher["is_distilled"], teacher["sentences"]) == (["model"], False, 200)
     assert teacher["agreement"]["neighbours"] == teacher["start"] == pytest.approx(100, abs=0.5)
     assert f"warning: {verdict}" in capsys.readouterr().err
-    scores = train_adapt(encoder, folder, **{"eval.teacher": encoder})  # continues
+    scores = train_adapt(encoder, folder, **{"eval.teacher": judge})  # continues
     assert (scores["step"], scores["verdict"]) == (0, verdict)
     card = (folder / "export" / "README.md").read_text()
     assert "Compared with a stronger model: model; on 200 sentences 100.0 % of the ten nearest neighbours are the same" in card

@@ -86,7 +86,7 @@ def held_out_sentences(
 
 
 def check_judge(config: Config) -> None:
-    """Raise ConfigError if eval.teacher is not a model, the method has its own judge, or it has no embeddings to judge."""
+    """Raise ConfigError if eval.teacher is no model or the start, or if the method has its own judge or no embeddings."""
     names, given = teacher_names(config.eval.teacher), Setting("eval.teacher", config.eval.teacher.strip())
     if names and judging_teacher(config):
         raise ConfigError(given, ": the method already has a teacher that judges it; leave this one out")
@@ -95,6 +95,8 @@ def check_judge(config: Config) -> None:
     for name in names:
         if has_vectors(name):
             raise ConfigError(Setting("eval.teacher", name), ": is a file of vectors; name the model that made them")
+        if name == getattr(config.encoder, "weights", "") and not getattr(config.encoder, "layers", ""):
+            raise ConfigError(Setting("eval.teacher", name), " is the start, which would always win; name a stronger model")
         open_teacher("eval.teacher", name, "float32")
 
 
