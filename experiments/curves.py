@@ -35,7 +35,7 @@ def plot(rows: list[tuple[str, str, int, float]], path: Path) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    figure, panel = pyplot.subplots(figsize=(5.5, 3.4), layout="constrained")
+    figure, panel = pyplot.subplots(figsize=(5.5, 4.2), layout="constrained")
     for method in dict.fromkeys(row[0] for row in rows):
         steps = sorted({step for name, _, step, _ in rows if name == method and step})
         scores = [[score for name, _, at, score in rows if (name, at) == (method, step)] for step in steps]

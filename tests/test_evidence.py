@@ -64,7 +64,7 @@ def test_the_tables_of_adapting_are_those_of_its_rows():
     study = runpy.run_path(str(ROOT / "experiments" / "adapting" / "run.py"))
     rows = study["read_rows"](study["HERE"] / "results.csv")
     assert study["tables"](rows) in study["README"].read_text(encoding="utf-8"), "run python experiments/adapting/run.py --table"
-    assert study["tables"]([row for row in rows if row["encoder"] == "MiniLM"]) in study["DOCS"].read_text(encoding="utf-8")
+    assert study["advised"]([row for row in rows if row["encoder"] == "MiniLM"]) in study["DOCS"].read_text(encoding="utf-8")
 
 
 def setting(differences, published=1.0, differs="", last=()):

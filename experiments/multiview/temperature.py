@@ -109,7 +109,7 @@ def plot(rows: Sequence[Sequence[object]]) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    figure, panel = pyplot.subplots(figsize=(5.5, 3.4), layout="constrained")
+    figure, panel = pyplot.subplots(figsize=(5.5, 4.2), layout="constrained")
     for temperature, style in ((1.0, "--"), (0.1, "-")):
         for name, colour in (("D", "tab:blue"), ("D: f", "tab:orange"), ("D: g", "tab:green")):
             some = [each for each in rows if each[:3] == [name, temperature, "wiki"]]
