@@ -40,7 +40,8 @@ CROPS: Step = (
 )  # fmt: skip
 # 19,200 sentences at the rate of AMI, as SimCSE in experiments/simcse_family.
 SHORT = {"optimizer.learning_rate": 1e-4, "data.subset": 100_000}
-RANK: Step = ("simcse_rank", SHORT | {"method.pooling": "cls", "data.batch_size": 64, "train.max_steps": 300})
+SIMCSE: Step = ("simcse", SHORT | {"method.pooling": "cls", "data.batch_size": 64, "train.max_steps": 300})
+RANK: Step = ("simcse_rank", SIMCSE[1])
 # The settings of the paper for a BERT of this size, with a queue that these steps can fill.
 SCT: Step = ("sct", {"method.queue_size": 16_384, "data.subset": 100_000, "train.max_steps": 300})
 TSDAE: Step = ("tsdae", SHORT | {"train.max_steps": 2400})
@@ -53,6 +54,7 @@ CHAINS: dict[str, list[Step]] = {
     "AMI": [AMI],
     "words": [WORDS],
     "AMI, then words and itself": [AMI, (WORDS[0], WORDS[1] | {"method.teacher": f"words:1024,{PREVIOUS}"})],
+    "SimCSE": [SIMCSE],
     "SimCSE, rank consistency": [RANK],
     "SCT": [SCT],
     "TSDAE": [TSDAE],
