@@ -100,7 +100,7 @@ def test_a_teacher_that_was_removed_during_the_run_costs_only_its_speed(tmp_path
         (CrossEncoder(), "model", "a cross-encoder has no embeddings to compare"),
         (SimCSE(), "vectors.npy", r"^eval\.teacher=vectors\.npy: is a file of vectors; name the model"),
         (SimCSE(), "/no/such/model", r"^eval\.teacher=/no/such/model"),
-        (SimCSE(), "ready", r"^eval\.teacher=ready is the start, which would always win; name a stronger model"),
+        (SimCSE(), "ready/", r"^eval\.teacher=ready/ is the start, which would always win; name a stronger model"),
     ],
 )
 def test_a_judge_is_a_model_of_a_method_without_a_teacher(method, judge, problem):

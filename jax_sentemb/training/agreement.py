@@ -92,10 +92,11 @@ def check_judge(config: Config) -> None:
         raise ConfigError(given, ": the method already has a teacher that judges it; leave this one out")
     if names and config.method.is_cross_encoder:
         raise ConfigError(given, ": a cross-encoder has no embeddings to compare; leave it out")
+    start = getattr(config.encoder, "weights", "") if not getattr(config.encoder, "layers", "") else ""
     for name in names:
         if has_vectors(name):
             raise ConfigError(Setting("eval.teacher", name), ": is a file of vectors; name the model that made them")
-        if name == getattr(config.encoder, "weights", "") and not getattr(config.encoder, "layers", ""):
+        if start and Path(name) == Path(start):  # also "folder/" and "folder"
             raise ConfigError(Setting("eval.teacher", name), " is the start, which would always win; name a stronger model")
         open_teacher("eval.teacher", name, "float32")
 
