@@ -311,8 +311,8 @@ def advised(rows: list[dict[str, str]]) -> str:
         cells = [_cell([_change(row, starts, "in_domain") for row in some if row["domain"] == domain]) for some in runs]
         lines.append(f"| {domain} | {float(starts[domain]['in_domain']):.2f} | {' | '.join(cells)} |")
     away = [[_change(row, starts, "out_of_domain") for row in some] for some in runs]
-    cells = [f"{statistics.mean(changes):+.2f} ({min(changes):+.2f})" for changes in away]
-    lines.append(f"| STS-B, mean (lowest) | {float(next(iter(starts.values()))['out_of_domain']):.2f} | {' | '.join(cells)} |")
+    elsewhere = float(next(iter(starts.values()))["out_of_domain"])
+    lines.append(f"| STS-B, mean (lowest) | {elsewhere:.2f} | {' | '.join(map(_mean_and_lowest, away))} |")
     return "\n".join(lines) + "\n"
 
 
@@ -341,7 +341,7 @@ def tables(rows: list[dict[str, str]]) -> str:
             title = recipe + (f", {share} of the start" if float(share) else "") + (f" ({float(rate):.0e})" if float(rate) else "")
             seeds = sorted({len(values) for values in changes.values() if values})
             row = [f"| {title}", "–".join(map(str, dict.fromkeys((seeds[0], seeds[-1])))), *map(_cell, changes.values())]
-            found.append(" | ".join([*row, f"{statistics.mean(away):+.2f} ({min(away):+.2f}) |"]))
+            found.append(" | ".join([*row, f"{_mean_and_lowest(away)} |"]))
         found += ["", *_tuning(name, own), ""]
     return "\n".join(found)
 
@@ -376,6 +376,10 @@ def _tuning(name: str, own: list[dict[str, str]]) -> list[str]:
 
 def _change(row: dict[str, str], start: dict[str, dict[str, str]], field: str) -> float:
     return float(row[field]) - float(start[row["domain"]][field])
+
+
+def _mean_and_lowest(changes: list[float]) -> str:
+    return f"{statistics.mean(changes):+.2f} ({min(changes):+.2f})"
 
 
 def _cell(changes: list[float]) -> str:

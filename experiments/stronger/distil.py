@@ -308,11 +308,9 @@ def baselines(options: argparse.Namespace) -> Iterator[Run]:
 
     for name, source in models.items():
         yield name, 0, functools.partial(model, name, source)
-    for name, settings in {
-        "layers 1,2,3, not trained": LAYERS,
-        **{f"layers {layers}, not trained": LAYERS | {"encoder.layers": layers} for layers in ("1,3,5", "2,4,6")},
-    }.items():
-        yield name, 0, functools.partial(untrained, options, name, settings)
+    for layers in ("1,2,3", "1,3,5", "2,4,6"):
+        name = f"layers {layers}, not trained"
+        yield name, 0, functools.partial(untrained, options, name, LAYERS | {"encoder.layers": layers})
     if options.glove:
         yield "GloVe, SIF and first component of the scored text", 0, functools.partial(sif_of_scored_text, options)
         yield "GloVe, SIF and first component of Wikipedia", 0, functools.partial(sif_of_wikipedia, options)

@@ -1,4 +1,4 @@
-"""Trains mini-2 without another model and without labels: on crops of running text, with AMI, and on the words of the text.
+"""Trains mini-2 without another model and without labels: by each self-contained method, or one after another.
 
     python experiments/stronger/self_contained.py --data DIR --mini experiments/pretraining/mini-2 --output runs/self
 

@@ -155,15 +155,15 @@ class Progress:
             print_line(f"{self.label} {done}/{self.total}: {', '.join(filter(None, facts))}", "stderr")
 
     def _estimates(self, done: int, now: float, elapsed: float) -> list[str]:
-        """Return the texts of the rate, the time so far and the time left; at the first report only the time so far."""
+        """Return the texts of the rate, if shown, the time so far and the time left; at the first report only the time so far."""
         first, since = self._measured_from or (done, now)
         if done == self.total:
             first, since = self._first, self._start
         if done == first:
             return [f"{_clock(elapsed)} done"]
         seconds = (now - since) / (done - first)  # of one unit
-        rate = f"{1 / max(seconds, 1e-9):,.3g} {self.unit}/s"
-        return [*([rate] if self._has_rate else []), f"{_clock(elapsed)} done", f"{_clock((self.total - done) * seconds)} left"]
+        times = [f"{_clock(elapsed)} done", f"{_clock((self.total - done) * seconds)} left"]
+        return [f"{1 / max(seconds, 1e-9):,.3g} {self.unit}/s", *times] if self._has_rate else times
 
     def restart(self) -> None:
         """Start again from zero."""

@@ -24,7 +24,7 @@ from jax_sentemb.methods.distillation import Distillation
 from jax_sentemb.models.dense import DENSE
 from jax_sentemb.parallel import gather, gather_texts
 from jax_sentemb.system.terminal import Progress
-from jax_sentemb.training.starting_encoder import judging_teacher
+from jax_sentemb.training.starting_encoder import judging_teacher, whole_start
 from jax_sentemb.types import Params
 
 TIMED, RUNS = 256, 3  # number of sentences that are timed, and number of timed runs
@@ -92,7 +92,7 @@ def check_judge(config: Config) -> None:
         raise ConfigError(given, ": the method already has a teacher that judges it; leave this one out")
     if names and config.method.is_cross_encoder:
         raise ConfigError(given, ": a cross-encoder has no embeddings to compare; leave it out")
-    start = getattr(config.encoder, "weights", "") if not getattr(config.encoder, "layers", "") else ""
+    start = whole_start(config)
     for name in names:
         if has_vectors(name):
             raise ConfigError(Setting("eval.teacher", name), ": is a file of vectors; name the model that made them")

@@ -171,9 +171,9 @@ class Scorer:
                 self.log.warn(step, f"step {step}: {error}")
         self.log.event(step, {f"{label}/{name}" if label else name: value for name, value in values.items()})
         summary = [f"{self.dev} {score:.2f}"] if score is not None else []
-        digits = {"uniformity": 2, "spread": 3} if summary else {"retrieval": 2, "uniformity": 2, "spread": 3}
-        texts = {name: f"{name} {diagnostics[name]:.{decimals}f}" for name, decimals in digits.items() if name in diagnostics}
-        summary += [f"{text} of 100" if name == "retrieval" else text for name, text in texts.items()]
+        formats = {"retrieval": "{:.2f} of 100"} if not summary else {}
+        formats |= {"uniformity": "{:.2f}", "spread": "{:.3f}"}
+        summary += [f"{name} {text.format(diagnostics[name])}" for name, text in formats.items() if name in diagnostics]
         self.log.info(f"step {step}{label and f', {label}'}: {', '.join(summary)}")
         if diagnostics.get("collapsed") and step:  # a new encoder starts with nearly equal vectors
             problem = (

@@ -133,10 +133,15 @@ def _with_start_as_teacher(config: Config, start: Start | None) -> Config:
     return dataclasses.replace(config, method=dataclasses.replace(method, teacher=teachers))
 
 
+def whole_start(config: Config) -> str:
+    """Return the weights of the start; "" if it is new or has only some of their layers."""
+    return "" if getattr(config.encoder, "layers", "") else getattr(config.encoder, "weights", "")
+
+
 def start_as_teacher(config: Config) -> str:
     """Return the teacher of the method that is the whole start, not some of its layers; "" if there is none."""
-    method, weights = config.method, getattr(config.encoder, "weights", "")
-    if not isinstance(method, Distillation) or not weights or getattr(config.encoder, "layers", ""):
+    method, weights = config.method, whole_start(config)
+    if not isinstance(method, Distillation) or not weights:
         return ""
     starts = (START, weights, f"{weights}@{method.pooling}")
     return next((name for name in teacher_names(method.teacher) if name in starts), "")
