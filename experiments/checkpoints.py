@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from study_data import read_rows
 
 from jax_sentemb import SentenceEncoder, score
 from jax_sentemb.files import read_json
@@ -24,13 +25,6 @@ from jax_sentemb.reporting.sweep_table import REPEATED, VARIANT, half_interval
 
 FIVE = {"STS12": "STS12", "STS14": "STS14", "STS15": "STS15", "STSBenchmark-test": "STS-B", "SICKRelatedness-test": "SICK-R"}
 CHECKPOINTS = ("dev", "last")  # the best on the development set, and the last step
-
-
-def read_rows(file: Path) -> list[dict[str, str]]:
-    if not file.is_file():
-        return []
-    with file.open(newline="", encoding="utf-8") as opened:
-        return list(csv.DictReader(opened))
 
 
 def scored(run: dict[str, Any], folder: Path, data: Path, checkpoint: str) -> tuple[int, dict[str, float]]:

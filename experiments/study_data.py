@@ -8,7 +8,6 @@ from pathlib import Path
 from data import SETS
 
 MISSING = 3  # exit code
-DEV = "STSBenchmark-dev-disjoint"  # pairs of STS-B dev that are in no scored set; they select steps and settings
 
 
 def parse(parser: argparse.ArgumentParser, **files: str) -> argparse.Namespace:

@@ -18,7 +18,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from study_data import DEV, parse, read_rows
+from study_data import parse, read_rows
+
+from jax_sentemb.evaluation.catalog import DISJOINT_DEV
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results.csv"
@@ -114,7 +116,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--weights", default="")
     parser.add_argument("--workdir", type=Path, default=Path("runs/attention_mi"))
-    parser.add_argument("--dev", default=DEV, help="the pairs that select the step")
+    parser.add_argument("--dev", default=DISJOINT_DEV, help="the pairs that select the step")
     parser.add_argument("--seeds", type=lambda text: [int(seed) for seed in text.split(",")], default=SEEDS)
     parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(METHODS), metavar="NAME")
     parser.add_argument("--precision", default="float32", choices=("float32", "bfloat16"))

@@ -20,7 +20,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from study_data import DEV, parse, read_rows
+from study_data import parse, read_rows
+
+from jax_sentemb.evaluation.catalog import DISJOINT_DEV
 
 HERE = Path(__file__).parent
 SETS = {"STS12": "STS12", "STS14": "STS14", "STS15": "STS15", "STSb": "STSBenchmark-test", "SICK-R": "SICKRelatedness-test"}
@@ -99,7 +101,8 @@ def train(options, stage, chosen):
             continue
         print(f"== {stage}: {name}", flush=True)
         data = [
-            f"--config.encoder.weights={options.weights}", f"--config.eval.data={options.senteval}", f"--config.eval.dev={DEV}",
+            f"--config.encoder.weights={options.weights}", f"--config.eval.data={options.senteval}",
+            f"--config.eval.dev={DISJOINT_DEV}",
             "--workdir", str(workdir),
         ]  # fmt: skip
         precision = f"--config.train.precision={options.precision}"
@@ -166,10 +169,10 @@ def scored(options):
             elif stage == "afs":
                 continue  # scored below, with the others
             elif stage == "tune":
-                found.append(("tune", label, "STSb dev", spearman[DEV], ""))
+                found.append(("tune", label, "STSb dev", spearman[DISJOINT_DEV], ""))
             elif stage == "stsb":
                 found += [("stsb", label, column, spearman[task], seed) for column, task in (
-                    ("STSb dev", DEV), ("STSb test", "STSBenchmark-test"))]  # fmt: skip
+                    ("STSb dev", DISJOINT_DEV), ("STSb test", "STSBenchmark-test"))]  # fmt: skip
             else:
                 scores = {column: spearman[task] for column, task in SETS.items()}
                 scores["average"] = statistics.mean(scores.values())

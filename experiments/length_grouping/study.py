@@ -14,6 +14,7 @@ from pathlib import Path
 
 from jax_sentemb.config import Config, Data, Evaluation, Optimizer, Train, Variant
 from jax_sentemb.errors import ConfigError
+from jax_sentemb.evaluation.catalog import DISJOINT_DEV
 from jax_sentemb.methods.attention_mi import AttentionMI
 from jax_sentemb.methods.base import Method
 from jax_sentemb.methods.cons_sent import ConsSent
@@ -67,7 +68,7 @@ def bert() -> Config:
         method=SimCSE(),
         data=Data(max_seq_length=32, batch_size=64, subset=100_000),
         optimizer=Optimizer(learning_rate=1e-4),
-        eval=Evaluation(dev="STSBenchmark-dev-disjoint", eval_steps=50, diagnostic_sentences=256, report_sentences=0),
+        eval=Evaluation(dev=DISJOINT_DEV, eval_steps=50, diagnostic_sentences=256, report_sentences=0),
         train=Train(max_steps=150, save_steps=0, precision="bfloat16"),
         variants=pairs({name: Variant(method) for name, method in METHODS.items()}),
         sweep=SEEDS,

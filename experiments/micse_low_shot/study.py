@@ -14,6 +14,7 @@ from pathlib import Path
 
 from jax_sentemb.config import Config, Variant
 from jax_sentemb.errors import ConfigError
+from jax_sentemb.evaluation.catalog import DISJOINT_DEV
 from jax_sentemb.methods.attention_mi import AttentionMI
 from jax_sentemb.methods.contrastive_tension import ContrastiveTension
 from jax_sentemb.methods.simcse import SimCSE
@@ -38,7 +39,7 @@ RELATIVES = {
 def get_config(stage: str = "mini_2") -> Config:
     config = read_config(str(Path(__file__).parents[2] / "configs" / "micse_low_shot.py"))
     config.variants = {name: config.variants[name] for name in METHODS}
-    config.optimizer.warmup_steps, config.train.save_steps, config.eval.dev = 0, 0, "STSBenchmark-dev-disjoint"
+    config.optimizer.warmup_steps, config.train.save_steps, config.eval.dev = 0, 0, DISJOINT_DEV
     match stage:
         case "bert_mini":
             return bert_mini(config)

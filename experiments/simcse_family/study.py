@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from jax_sentemb.config import Config, Data, Evaluation, Optimizer, Train, Variant
 from jax_sentemb.errors import ConfigError
+from jax_sentemb.evaluation.catalog import DISJOINT_DEV
 from jax_sentemb.methods.attention_mi import AttentionMI
 from jax_sentemb.methods.contrastive_tension import ContrastiveTension
 from jax_sentemb.methods.is_bert import ISBERT
@@ -115,7 +116,7 @@ def get_config(stage: str = "methods") -> Config:
         method=next(iter(variants.values())).method,
         data=Data(max_seq_length=32, batch_size=64, subset=100_000),
         optimizer=Optimizer(learning_rate=1e-4),
-        eval=Evaluation(dev="STSBenchmark-dev-disjoint", eval_steps=every, diagnostic_sentences=256, report_sentences=0),
+        eval=Evaluation(dev=DISJOINT_DEV, eval_steps=every, diagnostic_sentences=256, report_sentences=0),
         train=Train(max_steps=steps, save_steps=0),
         variants=variants,
         sweep=sweep,

@@ -16,9 +16,10 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from distil import SETS, add_rows
-from study_data import DEV, parse, read_rows
+from study_data import parse, read_rows
 
 from jax_sentemb.config import Config, check
+from jax_sentemb.evaluation.catalog import DISJOINT_DEV
 from jax_sentemb.files import read_json
 from jax_sentemb.recipes import override, read_config
 from jax_sentemb.training.run import run
@@ -70,7 +71,7 @@ def config_of(options: argparse.Namespace, step: Step, weights: Path, seed: int)
     config = read_config(recipe)
     common = {
         "data.files": "sentences", "encoder.weights": str(weights), "train.precision": options.precision, "train.seed": seed,
-        "train.save_steps": 0, "eval.data": options.senteval, "eval.dev": DEV, "eval.eval_steps": 0, "eval.select": "last",
+        "train.save_steps": 0, "eval.data": options.senteval, "eval.dev": DISJOINT_DEV, "eval.eval_steps": 0, "eval.select": "last",
         "eval.report_sentences": 0,
     }  # fmt: skip
     files = {"sentences": options.sentences, "ordered": options.ordered}
@@ -96,7 +97,7 @@ def train(options: argparse.Namespace, chain: str, seed: int) -> dict[str, Any]:
         weights = run_folder / "export"
     scores = {name: result["spearman"]["all"] for name, result in read_json(run_folder / "scores.json", dict)["scores"].items()}
     five = [scores[name] for name in SETS]
-    values = {"dev": scores[DEV], **dict(zip(SETS, five, strict=True)), "mean": statistics.mean(five)}
+    values = {"dev": scores[DISJOINT_DEV], **dict(zip(SETS, five, strict=True)), "mean": statistics.mean(five)}
     return {"chain": chain, "seed": seed} | {name: f"{value:.2f}" for name, value in values.items()}
 
 

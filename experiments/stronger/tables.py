@@ -18,12 +18,13 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "adapting"))
 
 from distil import SEEDS, SETS, Embed, Scores, add_rows, sentences_of
 from domains import abstracts, packages
-from study_data import DEV, parse, read_rows
+from study_data import parse, read_rows
 
 from jax_sentemb import SentenceEncoder
 from jax_sentemb.config import Config, check
 from jax_sentemb.data.corpus_files import open_corpus
 from jax_sentemb.distillation.distill import Settings, distill
+from jax_sentemb.evaluation.catalog import DISJOINT_DEV
 from jax_sentemb.evaluation.word_baselines import DocumentCounts, TfIdf
 from jax_sentemb.inference.load import load
 from jax_sentemb.recipes import override, read_config
@@ -65,7 +66,7 @@ class Tests:
     """Scores a model on the five sets, on development pairs that are in none of them, and on the two domains of `adapting`."""
 
     def __init__(self, options: argparse.Namespace) -> None:
-        self._sets, self._dev = Scores(options.senteval), Scores(options.senteval, (DEV,))
+        self._sets, self._dev = Scores(options.senteval), Scores(options.senteval, (DISJOINT_DEV,))
         self._domains = {"packages": packages(Path(options.packages)), "abstracts": abstracts(Path(options.cranfield))}
 
     def __call__(self, model: str) -> dict[str, str]:

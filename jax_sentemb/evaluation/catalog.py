@@ -127,6 +127,8 @@ def _probing(name: str, file: str, short: str = "", aliases: tuple[str, ...] = (
     return EvalSet(name, "probing", spec, short, aliases)
 
 
+DISJOINT_DEV = "STSBenchmark-dev-disjoint"  # pairs of STS-B dev that are in no scored set
+
 _SST_FILES = ("sentiment-train", "sentiment-dev", "sentiment-test")
 _SICK = _three_splits(("SICK_train.txt", "SICK_trial.txt", "SICK_test_annotated.txt"), (4500, 500, 4927))
 _SICK_CLASSES = ("CONTRADICTION", "NEUTRAL", "ENTAILMENT")
@@ -145,7 +147,7 @@ _ROWS = (
         ("stsbdev",), False, True, _BENCHMARK_HUB,
     ),
     EvalSet(
-        "STSBenchmark-dev-disjoint", "sts", one_file("dev", "STS/STSBenchmark/sts-dev.csv", 363, _read_disjoint),
+        DISJOINT_DEV, "sts", one_file("dev", "STS/STSBenchmark/sts-dev.csv", 363, _read_disjoint),
         "STS-B dev disjoint", ("stsbdevdisjoint",), False, True, _BENCHMARK_HUB,
     ),
     EvalSet(

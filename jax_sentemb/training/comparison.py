@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from jax_sentemb.config import Config, Data, Encoder, Evaluation, Train, Variant, check, flatten
 from jax_sentemb.errors import ConfigError, DataError, Setting
-from jax_sentemb.evaluation.catalog import SETS, SEVEN, AbsentSet, load_sts_task
+from jax_sentemb.evaluation.catalog import DISJOINT_DEV, SETS, SEVEN, AbsentSet, load_sts_task
 from jax_sentemb.evaluation.sts_data import senteval_root
 from jax_sentemb.files import read_json, user_path
 from jax_sentemb.methods.base import Method
@@ -19,7 +19,6 @@ from jax_sentemb.settings import assign
 from jax_sentemb.training.sweep import MAX_RUNS
 
 START, PUBLISHED, COMMON = "start", "published", "common"
-DEVELOPMENT_SET = "STSBenchmark-dev-disjoint"
 EVALUATIONS = 10  # of a run with the common budget
 WARMUP = 0.1  # of its steps
 # Settings that an option of the command or the comparison itself decides.
@@ -118,8 +117,8 @@ def base_config(corpus: str, column: str, weights: str, senteval: Path) -> Confi
         )
     development = ""
     with contextlib.suppress(AbsentSet):
-        load_sts_task(DEVELOPMENT_SET, root)
-        development = DEVELOPMENT_SET
+        load_sts_task(DISJOINT_DEV, root)
+        development = DISJOINT_DEV
     return Config(
         SimCSE(),
         data=Data(files=corpus, column=column),
