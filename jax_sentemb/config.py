@@ -259,6 +259,12 @@ def check(config: Config) -> None:
         if getattr(config.train, name.removeprefix("train.")):
             if not getattr(config.encoder, "weights", "") and config.pretrain is None:
                 raise ConfigError(Setting(name), " needs weights to start from: ", Setting("encoder.weights", "DIRECTORY"))
+    if config.train.average_with_start and config.method.dense:
+        raise ConfigError(
+            Setting("train.average_with_start", config.train.average_with_start),
+            ": the exported layer W is trained and has no counterpart in the start; remove it, or set ",
+            Setting("method.output", "student"),
+        )
     _check_selection(config)
     _check_variants(config)
     rate_steps(config.optimizer.lr_scheduler_type, config.optimizer.lr_steps)

@@ -136,7 +136,11 @@ def test_the_whole_width_counts_once_and_without_widths_nothing_changes():
         (SimCSE(), (5, 2), r"^train\.matryoshka=5,2: give rising widths, the last one at most 8"),
         (SimCSE(), (2, 2), "give rising widths"),
         (SimCSE(), (2, 9), "at most 8, the width of an embedding"),
-        (SimCSE(momentum=Momentum()), (2,), "SimCSE with these settings does not compare embeddings by their cosine; remove it"),
+        (
+            SimCSE(momentum=Momentum()),
+            (2,),
+            "SimCSE with these settings does not compare embeddings by their cosine; remove it, or set method.head=False",
+        ),
         (ContrastiveTension(), (2,), "ContrastiveTension with these settings"),
         (ISBERT(), (2,), "ISBERT with these settings"),
         (MaskedLM(), (2,), "MaskedLM with these settings"),

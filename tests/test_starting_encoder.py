@@ -12,7 +12,7 @@ from tiny_models import tiny_model
 
 from jax_sentemb.__main__ import main
 from jax_sentemb.cli.program import program
-from jax_sentemb.config import Config, Data, Encoder
+from jax_sentemb.config import Config, Data, Encoder, Evaluation
 from jax_sentemb.data import synthetic
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.evaluation.model_spec import load_eval_model
@@ -31,6 +31,7 @@ from jax_sentemb.models.dense import DENSE
 from jax_sentemb.provenance import EXPORT, KEY, mark
 from jax_sentemb.recipes import read_config
 from jax_sentemb.training import starting_encoder
+from jax_sentemb.training.agreement import check_judge
 from jax_sentemb.training.starting_encoder import (
     averaged,
     judging_teacher,
@@ -53,8 +54,8 @@ def encoder(tmp_path_factory):
     return folder / "model"
 
 
-def config_of(encoder, method, **settings):
-    return Config(method, Data(files="x.txt"), Encoder(weights=str(encoder), **settings))
+def config_of(encoder, method, eval=None, **settings):
+    return Config(method, Data(files="x.txt"), Encoder(weights=str(encoder), **settings), eval=eval or Evaluation())
 
 
 def started(config):
@@ -67,7 +68,7 @@ def test_pooling_and_length_of_the_directory_take_the_place_of_the_methods(encod
     assert "mean pooling" in notes[0]
     notes = started(config_of(encoder, SimCSE(pooling="mean")))[1]
     assert len(notes) == 1
-    assert "default prompt 'q: '" in notes[0]
+    assert "has the prompt 'q: ', which is put before every sentence" in notes[0]
 
 
 def test_a_method_may_ask_for_its_own_and_one_with_a_convolution_says_so(encoder):
@@ -253,6 +254,61 @@ def test_an_average_with_the_start_is_exported(harmful, encoder):
     )
     expected = jax.tree.map(lambda one, other: (one + other) / 2, before, last)
     jax.tree.map(lambda found, wanted: np.testing.assert_allclose(found, wanted, atol=1e-6), average, expected)
+
+
+def beir_folder(folder):
+    """Twelve sentences as queries; the first half of each finds it among all."""
+    (folder / "qrels").mkdir(parents=True)
+    texts = {"queries": [sentence[: len(sentence) // 2] for sentence in SENTENCES[:12]], "corpus": SENTENCES}
+    for name, lines in texts.items():
+        records = (json.dumps({"_id": str(row), "text": text}) for row, text in enumerate(lines))
+        (folder / f"{name}.jsonl").write_text("\n".join(records) + "\n", encoding="utf-8")
+    (folder / "qrels" / "dev.tsv").write_text(
+        "query-id\tcorpus-id\tscore\n" + "".join(f"{row}\t{row}\t1\n" for row in range(12)), encoding="utf-8"
+    )
+    return folder
+
+
+def test_training_agreement_and_scores_read_texts_with_the_prompts_of_their_roles(tmp_path):
+    """A student of all layers of its teacher is the teacher if both read the same text: it has no loss and agrees fully."""
+    prompts = EncodeSettings({"query": "a man who plays ", "passage": "the ", "other": "dogs "}, "other")
+    write_export(tmp_path / "model", tiny_model(SENTENCES, 300, normalize=True, settings=prompts))
+    (tmp_path / "corpus.txt").write_text("\n".join(SENTENCES) + "\n", encoding="utf-8")
+    folder = tmp_path / "run"
+    options = {
+        "method.teacher": tmp_path / "model", "encoder.layers": "1,", "encoder.dropout": 0.0, "data.validation": 40,
+        "eval.dev": beir_folder(tmp_path / "beir"), "train.max_steps": 1, "data.max_seq_length": 40,
+        "optimizer.learning_rate": 1e-9,
+    }  # fmt: skip
+    scores = train_adapt(tmp_path / "model", folder, recipe="distill_encoder", **options)
+    records = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    losses = [record["train/cosine_loss"] for record in records if "train/cosine_loss" in record]
+    assert losses == [pytest.approx(0, abs=1e-5)]  # the vectors of the teacher are float16
+    agreement = scores["teacher"]["agreement"]
+    assert (agreement["neighbours"], agreement["cosine"]) == (pytest.approx(100, abs=1), pytest.approx(100, abs=0.1))
+    exported = SentenceEncoder(folder / "export")
+    assert exported.prompts == prompts.prompts
+    measured = exported.evaluate(retrieval=tmp_path / "beir", resamples=0)
+    assert scores["dev"]["nDCG@10"] == pytest.approx(measured["nDCG@10"], abs=1e-3)
+    exported.prompts = {"other": "dogs "}
+    assert abs(exported.evaluate(retrieval=tmp_path / "beir", resamples=0)["nDCG@10"] - measured["nDCG@10"]) > 1
+
+
+def test_the_start_is_known_by_any_path(encoder, tmp_path, monkeypatch):
+    (tmp_path / "link").symlink_to(encoder)
+    monkeypatch.chdir(encoder.parent)
+    for name in (f"{encoder}/", "model", "./model", str(tmp_path / "link")):
+        assert start_as_teacher(distilled(encoder, f"words:16,{name}")) == name
+        with pytest.raises(ConfigError, match=r"is the start, which would always win"):
+            check_judge(config_of(encoder, SimCSE(), eval=Evaluation(teacher=name)))
+
+
+def test_sizes_of_a_new_encoder_next_to_weights_are_noted(encoder):
+    notes = started(config_of(encoder, SimCSE(pooling="mean"), num_hidden_layers=3, hidden_size=64))[1]
+    assert notes[0] == (
+        f"--config.encoder.hidden_size=64, --config.encoder.num_hidden_layers=3: not used, since {encoder} has its own sizes; "
+        "--config.encoder.layers=3 takes three of its layers"
+    )
 
 
 def distilled(weights, teacher, **encoder):

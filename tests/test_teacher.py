@@ -234,12 +234,18 @@ def test_words_of_scripts_without_spaces_are_pairs_of_characters(tmp_path):
     assert cosines[7, 8] > 0.5
 
 
-def test_the_start_reads_a_text_without_the_prompt_of_documents(folder):
+def test_an_entry_without_its_description_is_computed_again(folder, cache):
     sentences, name = open_corpus(str(folder / "corpus.txt")), str(folder / "model")
-    vectors = teacher_vectors(name, "float32", sentences, ALL, start=name).take(np.arange(5))
-    encoder = SentenceEncoder(folder / "model")
-    np.testing.assert_allclose(vectors, encoder.encode(LINES[:5], normalize_embeddings=True), atol=1e-3)
-    assert np.abs(vectors - expected(folder, LINES[:5])).max() > 0.01
+    teacher_vectors(name, "float32", sentences, ALL)
+    (entry,) = cache.glob("*.vectors")
+    (entry / "vectors.json").unlink()
+    vectors = teacher_vectors(name, "float32", sentences, ALL).take(np.arange(5))
+    np.testing.assert_allclose(vectors, expected(folder, LINES[:5]), atol=1e-3)
+
+
+def test_a_file_of_vectors_that_is_absent_is_named(folder):
+    with pytest.raises(ConfigError, match=r"^method\.teacher=absent\.npy: no such file$"):
+        teacher_vectors("absent.npy", "float32", open_corpus(str(folder / "corpus.txt")), ALL)
 
 
 def test_every_teacher_is_opened_before_one_encodes(folder, cache):

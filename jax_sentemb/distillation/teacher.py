@@ -46,7 +46,6 @@ ROWS = 1 << 13  # sentences of a shard: an interruption loses at most the work o
 WORDS = "words:"  # begins the name of a teacher without a model
 COUNTED, SIGNS = 1 << 20, 1 << 14  # lines in which words are counted; words whose signs are kept
 LEAST_WIDTH = 16  # of WORDS; the signs of two words may cancel each other in fewer dimensions
-DEFAULT = ""  # the role of a text with the default prompt of its encoder
 # Characters of scripts without spaces: Thai, Lao, Myanmar, Khmer, Hiragana, Katakana, Han.
 SPACELESS = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 RUNS = re.compile(rf"([{SPACELESS}]{{2,}})|[{SPACELESS}]|[^{SPACELESS}\s]+")
@@ -90,7 +89,7 @@ def _warn_without_pooling(teacher: Setting) -> None:
     print_warning(note_text(teacher, f"{problem}; name a sentence encoder, or a pooling, as in {source}@first_last"))
 
 
-def teacher_vectors(teacher: str, dtype: str, sentences: Sentences, subset: Subsample, start: str = "") -> LineVectors:
+def teacher_vectors(teacher: str, dtype: str, sentences: Sentences, subset: Subsample) -> LineVectors:
     """Return the vectors of `teacher` for lines of `sentences`; those of several teachers are concatenated.
 
     Args:
@@ -98,7 +97,6 @@ def teacher_vectors(teacher: str, dtype: str, sentences: Sentences, subset: Subs
         dtype: Precision of the matrix products of a model, float32 or bfloat16.
         sentences: The text.
         subset: The lines of the text that are used. A model encodes only these.
-        start: The teacher that is the encoder before the training. It reads a text as the run does, without a prompt for documents.
 
     Raises:
         ConfigError: A teacher is missing or does not embed sentences.
@@ -111,8 +109,7 @@ def teacher_vectors(teacher: str, dtype: str, sentences: Sentences, subset: Subs
     vectors: dict[str, LineVectors] = {}
     for name, source in opened.items():
         if isinstance(source, SentenceEncoder):
-            role = DEFAULT if name == start else "document"
-            source = EncodedLines(encode_once(source, dtype, sentences, lines, role), lines)
+            source = EncodedLines(encode_once(source, dtype, sentences, lines), lines)
         vectors[name] = source
     parts = [vectors[name] for name in names]
     return parts[0] if len(parts) == 1 else ConcatenatedVectors(parts)
@@ -129,6 +126,8 @@ def _opened(name: str, dtype: str, sentences: Sentences) -> LineVectors | Senten
     if name.startswith(WORDS):
         return WordVectors(name, sentences)
     if has_vectors(name):
+        if not user_path(name).exists():
+            raise ConfigError(Setting("method.teacher", name), ": no such file")
         return EncodedLines.of_directory(name, sentences)
     return open_teacher("method.teacher", name, dtype)
 
@@ -256,10 +255,8 @@ class _Lines:
         return self._sentences[int(self._lines[row])]
 
 
-def encode_once(
-    encoder: SentenceEncoder, dtype: str, sentences: Sentences, lines: Int[np.ndarray, " lines"] | None, role: str = "document"
-) -> Vectors:
-    """Return the vectors of a model for a text or some of its lines, which are computed unless the cache has them.
+def encode_once(encoder: SentenceEncoder, dtype: str, sentences: Sentences, lines: Int[np.ndarray, " lines"] | None) -> Vectors:
+    """Return the vectors of a model for documents, all lines of a text or some, which are computed unless the cache has them.
 
     The call waits while another process computes the same vectors. A damaged entry is computed again.
 
@@ -268,14 +265,13 @@ def encode_once(
         dtype: Precision of its matrix products.
         sentences: The text.
         lines: The lines to encode; None encodes all.
-        role: "document" for the prompt of documents if there is one; DEFAULT for the default prompt.
     """
-    prompt = encoder.prompt_for(role)
+    prompt = encoder.prompt_for("document")
     sources = {
         "model": Source("teacher", encoder.fingerprint),
         "corpus": Source("corpus", sentences.fingerprint),
         "lines": None if lines is None else hashlib.sha256(lines.tobytes()).hexdigest(),
-        "prompt": encoder.encode_settings.prompt_text(role),
+        "prompt": encoder.encode_settings.prompt_text("document"),
         "precision": "float16",
         "dtype": dtype,
         "normalize": True,
@@ -298,7 +294,7 @@ def encode_once(
         write: Callable[[], Any] = lambda: write_shards(folder, marked(sources), rows, encode, progress.finish)  # noqa: E731
         try:
             write()
-        except DataError:
+        except (ConfigError, DataError):  # ConfigError: shards without the file that describes them
             sentences.check_unchanged()  # raises if a changed text is the reason
             shutil.rmtree(folder, ignore_errors=True)
             progress.restart()

@@ -20,6 +20,8 @@ from jax_sentemb.inference.views import NO_VIEWS, Views
 SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
 SAME_COSINE = 1e-9  # smaller differences of cosines are float32 rounding errors of equal vectors
 Embed = Callable[[Sequence[str]], Float[np.ndarray, "sentences width"]]
+# A model that may have prompts: its first argument is the role of the texts, "query", "document", or "" for any other.
+EmbedAs = Callable[[str, Sequence[str]], Float[np.ndarray, "sentences width"]]
 
 
 class StsProtocol(NamedTuple):

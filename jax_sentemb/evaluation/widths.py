@@ -1,31 +1,29 @@
 """Score the first numbers of an embedding, for a model that was trained for it (`train.matryoshka`)."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Float
 
 from jax_sentemb.errors import REPLACE_FILE, ModelFileError
 from jax_sentemb.evaluation.diagnostics import halves, retrieval
-from jax_sentemb.evaluation.sts import correlate_tasks, task_cosines
+from jax_sentemb.evaluation.sts import EmbedAs, correlate_tasks, task_cosines
 from jax_sentemb.evaluation.sts_data import StsTask
 from jax_sentemb.files import quote, read_json
 from jax_sentemb.formats.model_dir import MANIFEST
 
-Embed = Callable[[Sequence[str]], Float[np.ndarray, "sentences width"]]
 RETRIEVAL = "retrieval"  # of one half of a sentence by the other
 
 
 def width_scores(
-    embed: Embed, tasks: dict[str, StsTask], sample: Sequence[str], widths: Sequence[int]
+    embed: EmbedAs, tasks: dict[str, StsTask], sample: Sequence[str], widths: Sequence[int]
 ) -> dict[str, dict[str, float]]:
     """Return the scores of the first numbers of an embedding, and of all of them.
 
     Args:
         embed: The model.
         tasks: The sets with gold scores.
-        sample: Sentences, for the retrieval of one half of a sentence by the other.
+        sample: Sentences of a corpus, for the retrieval of one half of a sentence by the other.
         widths: The numbers of values that are scored.
 
     Returns:
@@ -35,11 +33,11 @@ def width_scores(
 
     def vectors_of(sentences: Sequence[str]) -> np.ndarray:
         new = [sentence for sentence in dict.fromkeys(sentences) if sentence not in encoded]
-        encoded.update(zip(new, embed(new), strict=True) if new else ())
+        encoded.update(zip(new, embed("", new), strict=True) if new else ())
         return np.stack([encoded[sentence] for sentence in sentences])
 
     sentence_halves = list(zip(*(halves(sentence) for sentence in sample), strict=True))
-    first, second = (vectors_of(side) for side in sentence_halves)
+    first, second = (embed("document", side) for side in sentence_halves)
     scores_of_width = {}
     for width in sorted({*widths, first.shape[1]}):
         cosines = task_cosines(lambda sentences, width=width: vectors_of(sentences)[:, :width], tasks) if tasks else {}

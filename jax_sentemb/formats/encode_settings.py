@@ -30,11 +30,12 @@ class EncodeSettings(NamedTuple):
         """Return the text of the default prompt, "" without a default prompt."""
         return self.prompts[self.default_prompt_name] if self.default_prompt_name is not None else ""
 
-    def add_prompt(self, sentences: Sequence[str]) -> list[str]:
-        """Return the sentences with the default prompt before each."""
+    def add_prompt(self, sentences: Sequence[Any], role: str = "") -> list[Any]:
+        """Return the sentences with the prompt of their role before each, as for `prompt_text`; "" is the default prompt."""
         if problem := problem_with(sentences):
             raise TypeError(problem)
-        return [self.default_prompt + sentence for sentence in sentences]
+        prompt = self.prompt_text(role)
+        return [prompt + sentence for sentence in sentences] if prompt else list(sentences)
 
     def prompt_for(self, role: str) -> str | None:
         """Return the name of the prompt for texts of the role "query" or "document", None if the default prompt applies."""
@@ -43,8 +44,8 @@ class EncodeSettings(NamedTuple):
         return next((name for name in usable if self.prompts.get(name)), None)
 
     def prompt_text(self, role: str) -> str | None:
-        """Return the text of the prompt for the role "query" or "document", None if there is none."""
-        name = self.prompt_for(role)
+        """Return the text of the prompt for the role "query" or "document", None if there is none; "" is no role."""
+        name = self.prompt_for(role) if role else None
         return (self.prompts[name] if name else self.default_prompt) or None
 
     def with_prompts(self, prompts: Mapping[str, str], default_prompt: str) -> "EncodeSettings":

@@ -33,7 +33,7 @@ def encoded_sources(encoder: "SentenceEncoder", name: str, corpus: Source, role:
     return {
         "corpus": corpus,
         "model": Source(name, encoder.fingerprint),
-        "prompt": settings.prompt_text(role) if role else settings.default_prompt or None,
+        "prompt": settings.prompt_text(role),
         "dtype": encoder.dtype,
         "normalize": False,
         "truncate_dim": encoder.truncate_dim,

@@ -66,7 +66,11 @@ class LoadedModel(NamedTuple):
 
     def __call__(self, sentences: Sequence[str]) -> Float[np.ndarray, "sentences width"]:
         """Return embeddings float32 [N, E] in the order of the sentences."""
-        return self.embedder(self.params, self.settings.add_prompt(sentences))[:, : self.settings.truncate_dim]
+        return self.embed_as("", sentences)
+
+    def embed_as(self, role: str, sentences: Sequence[str]) -> Float[np.ndarray, "sentences width"]:
+        """Return embeddings float32 [N, E] of texts of the role "query" or "document", which may have prompts."""
+        return self.embedder(self.params, self.settings.add_prompt(sentences, role))[:, : self.settings.truncate_dim]
 
     def fingerprint(self) -> str:
         """Return the `model_fingerprint` of this model."""

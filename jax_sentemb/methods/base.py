@@ -58,6 +58,7 @@ class Method(ABC):
     embeddings: ClassVar[tuple[str, ...]] = ()
     queues_embeddings: ClassVar[bool] = False  # True: the queue holds such embeddings
     trains_sentences: ClassVar[bool] = True  # False: the encoder is the start of a method that learns sentence embeddings
+    text_role: ClassVar[str] = "document"  # the prompt of the start that training texts have; "": its default prompt
     is_cross_encoder: ClassVar[bool] = False  # True: `embed` takes rows of joined pairs and returns their score
     reads_packed: ClassVar[bool] = False  # True: rows may hold several sentences (`data.pack`)
 

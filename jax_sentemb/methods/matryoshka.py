@@ -55,9 +55,8 @@ def in_prefixes(method: Method, widths: tuple[int, ...], embedding_width: int) -
     if list(widths) != sorted(set(widths)) or widths[-1] > embedding_width:
         raise ConfigError(given, f": give rising widths, the last one at most {embedding_width}, the width of an embedding")
     if not method.embeddings:
-        raise ConfigError(
-            given, f": {type(method).__name__} with these settings does not compare embeddings by their cosine; remove it"
-        )
+        problem = f": {type(method).__name__} with these settings does not compare embeddings by their cosine; remove it"
+        raise ConfigError(given, problem, *((", or set ", Setting("method.head", False)) if getattr(method, "head", False) else ()))
     if method.dense:
         raise ConfigError(
             given, " cuts the embedding of the encoder, which is not exported: set ", Setting("method.output", "student")

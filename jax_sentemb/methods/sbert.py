@@ -1,6 +1,7 @@
 """Supervised baselines: SBERT (Reimers and Gurevych 2019), and the fine-tuned rows of IS-BERT's STS-B table."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -34,6 +35,7 @@ class SBERT(EmbeddingMethod):
     top_score: float = setting(5.0, above=0)  # the largest gold score (STS-B: 5)
     pooling: str = setting("mean", choices=POOLINGS)  # how token states become an embedding
     convolution: Convolution | None = None  # IS-BERT's, between encoder and pooling; None: not used
+    text_role: ClassVar[str] = ""  # scored pairs are read with the default prompt too
 
     def check(self, encoder: TokenEncoder, batch_size: int) -> None:
         """Raise ConfigError if a setting is out of range."""

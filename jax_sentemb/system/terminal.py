@@ -108,7 +108,7 @@ class Progress:
         """Start with `initial` of `total` done. `unit` is a plural, such as "sentences". `has_rate`: show units per second."""
         self.label, self.total, self.unit, self.done = plain(label), total, unit, initial
         self._finished, self._delay, self._bar, self._has_rate = initial, delay, None, has_rate
-        self._start, self._first, self._last_line = time.monotonic(), initial, -math.inf
+        self._start, self._first, self._last_line, self._printed = time.monotonic(), initial, -math.inf, initial
         self._measured_from = None if delay else (initial, self._start)  # number of items and time
         if is_watched():
             self._bar = _bar()(
@@ -149,8 +149,9 @@ class Progress:
         if self._measured_from is None and done > self._first:
             self._measured_from = done, now
         pause = min(max(SHORTEST, elapsed / 20), LONGEST)
-        if done > self._first and elapsed >= self._delay and (now - self._last_line > pause or done == self.total):
-            self._last_line = now
+        is_due = now - self._last_line > pause or done == self.total
+        if done > max(self._first, self._printed) and elapsed >= self._delay and is_due:
+            self._last_line, self._printed = now, done
             facts = [note, *self._estimates(done, now, elapsed)]
             print_line(f"{self.label} {done}/{self.total}: {', '.join(filter(None, facts))}", "stderr")
 
@@ -167,7 +168,7 @@ class Progress:
 
     def restart(self) -> None:
         """Start again from zero."""
-        self.done = self._finished = self._first = 0
+        self.done = self._finished = self._first = self._printed = 0
         self._start = time.monotonic()
         self._measured_from = None if self._delay else (0, self._start)
         if self._bar is not None:

@@ -18,13 +18,12 @@ from jax_sentemb.distillation.teacher import WORDS, has_vectors, open_teacher, t
 from jax_sentemb.errors import ConfigError, DataError, Setting, UserError
 from jax_sentemb.evaluation.agreement import AGREEMENT, MAX_SENTENCES, SELECTING, agreement
 from jax_sentemb.files import print_warning
-from jax_sentemb.inference.embedder import Embedder
 from jax_sentemb.inference.load import load
-from jax_sentemb.methods.distillation import Distillation
+from jax_sentemb.methods.distillation import START, Distillation
 from jax_sentemb.models.dense import DENSE
 from jax_sentemb.parallel import gather, gather_texts
 from jax_sentemb.system.terminal import Progress
-from jax_sentemb.training.starting_encoder import judging_teacher, whole_start
+from jax_sentemb.training.starting_encoder import judging_teacher, same_model, whole_start
 from jax_sentemb.types import Params
 
 TIMED, RUNS = 256, 3  # number of sentences that are timed, and number of timed runs
@@ -94,9 +93,11 @@ def check_judge(config: Config) -> None:
         raise ConfigError(given, ": a cross-encoder has no embeddings to compare; leave it out")
     start = whole_start(config)
     for name in names:
+        if name.startswith(WORDS) or name == START:
+            raise ConfigError(Setting("eval.teacher", name), ": is no model; name one that is stronger than the start")
         if has_vectors(name):
             raise ConfigError(Setting("eval.teacher", name), ": is a file of vectors; name the model that made them")
-        if start and Path(name) == Path(start):  # also "folder/" and "folder"
+        if start and same_model(name, start):
             raise ConfigError(Setting("eval.teacher", name), " is the start, which would always win; name a stronger model")
         open_teacher("eval.teacher", name, "float32")
 
@@ -139,16 +140,16 @@ def _of_files(files: str, columns: tuple[str, str], teacher: Setting, precision:
 class Agreement:
     """Measure the agreement of parameters with the teacher on held-out sentences, or on sentences of the corpus."""
 
-    def __init__(self, config: Config, held_out: HeldOut, embedder: Embedder) -> None:
-        """`embedder` gives the exported vectors."""
-        self._method, self._held_out, self._embedder = config.method, held_out, embedder
+    def __init__(self, config: Config, held_out: HeldOut, embed: Callable[[Params, list[str]], np.ndarray]) -> None:
+        """`embed` gives the exported vectors of documents."""
+        self._method, self._held_out, self._embed = config.method, held_out, embed
         student = judging_teacher(config)
         self._is_distilled = student is not None
         self._names = teacher_names(student.teacher if student else config.eval.teacher)
 
     def __call__(self, params: Params) -> dict[str, float]:
         """Return the measures by their names in metrics.jsonl."""
-        vectors = self._embedder(params, self._held_out.sentences)
+        vectors = self._embed(params, self._held_out.sentences)
         mapped: Any = None
         if self._is_distilled and self._method.dense:
             mapped = vectors
@@ -182,7 +183,7 @@ class Agreement:
         except UserError as error:  # it was removed since its vectors were computed; the export does not need it
             print_warning(f"the speed of the teacher is not measured: {error}")
             return facts
-        encoders = {"student": lambda sentences: self._embedder(params, sentences), "teacher": teacher}
+        encoders = {"student": lambda sentences: self._embed(params, sentences), "teacher": teacher}
         return {**facts, "sentences_per_second": speeds(encoders, self._held_out.sentences[:TIMED])}
 
 

@@ -9,19 +9,22 @@ import copy
 import shutil
 import tempfile
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
 from jax_sentemb.config import Config, Words, check
 from jax_sentemb.data.containers import items_of, problem_with
-from jax_sentemb.distillation.teacher import teacher_names
+from jax_sentemb.distillation.teacher import WORDS, has_vectors, teacher_names
 from jax_sentemb.errors import PREEMPTED, ConfigError, DataError, Setting, keyword, spelled
 from jax_sentemb.files import replacing, user_path
 from jax_sentemb.formats.run_dir import find_export, read_checkpoint, read_metadata
 from jax_sentemb.inference.encoder import SentenceEncoder
 from jax_sentemb.inference.export import export_run
+from jax_sentemb.inference.load import split_options
 from jax_sentemb.methods.distillation import START, Distillation
+from jax_sentemb.models.pooling import POOLINGS
 from jax_sentemb.recipes import change, read_config, resolve_names
 from jax_sentemb.system.host import unchanged_logging
 from jax_sentemb.system.streams import print_line
@@ -32,12 +35,12 @@ CORPUS = "sentences.txt"  # file in the work directory with sentences that were 
 
 def train(
     sentences: str | Path | Iterable[str],
-    model: str | Path = "",
+    model: str | Path | None = "",
     recipe: str | Path | Config = "",
     workdir: str | Path | None = None,
     *,
-    teacher: str | Path = "",
-    layers: int | str | Sequence[int] = "",
+    teacher: str | Path | None = "",
+    layers: int | str | Iterable[int] = "",
     **settings: Any,
 ) -> SentenceEncoder:
     """Return a SentenceEncoder trained on `sentences`, without labels.
@@ -74,10 +77,11 @@ def train(
         NumericsError: The training diverges.
     """
     with spelled(keyword):
-        recipe = recipe or ("distill_encoder" if str(teacher) else "simcse")
-        if layers != "":
-            settings["encoder.layers"] = _layers_text(layers)
-        config = _config(sentences, model, recipe, settings, str(teacher))
+        model, teacher = _model_name("model", model), _model_name("teacher", teacher)
+        recipe = recipe or ("distill_encoder" if teacher else "simcse")
+        if chosen := _layers_text(layers):
+            settings["encoder.layers"] = chosen
+        config = _config(sentences, model, recipe, settings, teacher)
         if workdir is not None:
             return _train(config, sentences, user_path(workdir))
         folder = tempfile.mkdtemp(prefix="jax_sentemb-")
@@ -90,13 +94,36 @@ def train(
         return encoder
 
 
-def _layers_text(layers: int | str | Sequence[int]) -> str:
+def _model_name(parameter: str, value: str | Path | None) -> str:
+    """Return the value of `model` or `teacher` as text; "" for None."""
+    if value is not None and not isinstance(value, str | Path):
+        raise ConfigError(f"{parameter} is {type(value).__name__}: give a directory, or a name of the hub")
+    return "" if value is None else str(value)
+
+
+def _layers_text(layers: int | str | Iterable[int]) -> str:
     """Return `layers` of `train` as the text of encoder.layers."""
-    if isinstance(layers, str | int) and not isinstance(layers, bool):
-        return str(layers)
-    if not isinstance(layers, Iterable) or not all(isinstance(number, int) for number in layers):
+    if isinstance(layers, str):
+        return layers
+    is_count = not isinstance(layers, Iterable)
+    numbers = [layers] if is_count else list(layers)
+    if not numbers or not all(isinstance(number, Integral) and not isinstance(number, bool) for number in numbers):
         raise ConfigError(Setting("layers", layers), ": give a count such as 3, or layer numbers from 1 such as (1, 3, 5)")
-    return "".join(f"{number}," for number in layers)
+    return str(int(layers)) if is_count else "".join(f"{int(number)}," for number in numbers)
+
+
+def _layers_from(teacher: str, layers: str) -> str:
+    """Return the teacher as the model whose `layers` a student takes.
+
+    Raises:
+        ConfigError: The teacher is not a single model.
+    """
+    names = teacher_names(teacher)
+    if len(names) != 1 or names[0].startswith(WORDS) or has_vectors(names[0]) or split_options(names[0], POOLINGS)[1]:
+        raise ConfigError(
+            Setting("encoder.layers", layers), f": {teacher} is not one model to take layers of; give ", Setting("encoder.weights")
+        )
+    return names[0]
 
 
 def _train(config: Config, sentences: str | Path | Iterable[str], workdir: Path, temporary: bool = False) -> SentenceEncoder:
@@ -120,22 +147,21 @@ def _train(config: Config, sentences: str | Path | Iterable[str], workdir: Path,
     return SentenceEncoder(folder)
 
 
-def _config(
-    sentences: Any, model: str | Path, recipe: str | Path | Config, settings: Mapping[str, Any], teacher: str = ""
-) -> Config:
+def _config(sentences: Any, model: str, recipe: str | Path | Config, settings: Mapping[str, Any], teacher: str = "") -> Config:
     """Return the recipe with the model, the files, the teacher and the settings of a call."""
     if isinstance(sentences, Config):
         raise ConfigError("train(sentences, model, recipe): the first argument is the text; give a Config as recipe=")
     if isinstance(sentences, str) and not sentences.strip():
         raise ConfigError("sentences is empty: give a list of str, or the name of a text file")
-    for name, value in (("model", model), ("teacher", teacher)):
-        if value is not None and not isinstance(value, str | Path):
-            raise ConfigError(f"{name} is {type(value).__name__}: give a directory, or a name of the hub")
     config = copy.deepcopy(recipe) if isinstance(recipe, Config) else read_config(str(recipe))
     is_student = isinstance(config.method, Distillation) and START not in teacher_names(config.method.teacher)
     if teacher:
-        settings = {**settings, "method.teacher" if is_student else "eval.teacher": teacher}
-        model = model or (teacher if is_student and teacher != START and "encoder.layers" in settings else "")
+        name = "method.teacher" if is_student else "eval.teacher"
+        if name in dict(resolve_names(config, settings)):
+            raise ConfigError(f"teacher and {name} are one setting: give one of them")
+        settings = {**settings, name: teacher}
+        if not model and is_student and teacher != START and "encoder.layers" in settings:
+            model = _layers_from(teacher, settings["encoder.layers"])
     change(config, resolve_names(config, settings))
     if config.sweep or config.variants:
         raise ConfigError(

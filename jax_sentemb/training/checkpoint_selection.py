@@ -91,6 +91,8 @@ def selected_by(options: Evaluation, validation: bool, on_dev: str, is_cross_enc
                 Setting("data.validation", 1000),
                 " or ",
                 Setting("eval.held_out", "FILES"),
+                "; if the method has no teacher, or the start is one, give ",
+                Setting("eval.teacher", "MODEL"),
             )
     elif options.select == "dev":
         name = on_dev

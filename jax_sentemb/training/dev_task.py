@@ -9,7 +9,7 @@ from jax_sentemb.errors import ConfigError, DataError, Setting
 from jax_sentemb.evaluation.label_task import LabelTask
 from jax_sentemb.evaluation.measures import values_of
 from jax_sentemb.evaluation.retrieval_task import RetrievalTask
-from jax_sentemb.evaluation.sts import Embed
+from jax_sentemb.evaluation.sts import EmbedAs
 from jax_sentemb.evaluation.user_task import Texts, UserTask
 from jax_sentemb.files import fingerprint, user_path
 from jax_sentemb.retrieval.vector_records import encode_texts
@@ -37,7 +37,7 @@ class DevTask:
             for row in range(len(texts.lines)):
                 yield texts.lines[row]
 
-    def values(self, embed: Embed) -> dict[str, float]:
+    def values(self, embed: EmbedAs) -> dict[str, float]:
         """Return the measures of a model x 100 by their names in metrics.jsonl. The first one selects weights."""
         vectors = {name: _vectors(embed, texts) for name, texts in self._task.texts.items()}
         ((_, scored),) = self._task.score(DEV, vectors)
@@ -75,10 +75,10 @@ def dev_metric(dev: str, task: DevTask | None) -> str:
     return f"eval/{dev}/spearman_cosine" if dev else ""
 
 
-def _vectors(embed: Embed, texts: Texts) -> np.ndarray:
+def _vectors(embed: EmbedAs, texts: Texts) -> np.ndarray:
     """Return the vectors of texts in memory; an empty text has zeros."""
 
     def encode(lines: Sequence[str]) -> EncodedSentences:
-        return EncodedSentences(np.asarray(embed(lines), np.float32), 0)
+        return EncodedSentences(np.asarray(embed(texts.role, lines), np.float32), 0)
 
     return encode_texts([texts.lines[row] for row in range(len(texts.lines))], encode).vectors

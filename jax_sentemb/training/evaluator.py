@@ -1,10 +1,12 @@
 """Evaluate a run: load its evaluation sets, score during and after training, print the score table."""
 
+import functools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy
+from jaxtyping import Float
 
 from jax_sentemb.config import Evaluation
 from jax_sentemb.data import synthetic
@@ -16,6 +18,7 @@ from jax_sentemb.evaluation.pair_task import read_pairs
 from jax_sentemb.evaluation.sts import (
     PROTOCOLS,
     Embed,
+    EmbedAs,
     TaskSimilarities,
     correlate_tasks,
     score_of_pair,
@@ -25,12 +28,13 @@ from jax_sentemb.evaluation.sts import (
 from jax_sentemb.evaluation.sts_data import ScoredPairs, StsTask, senteval_root
 from jax_sentemb.evaluation.word_baselines import bag_of_words_similarity, tf_idf_similarity
 from jax_sentemb.files import user_path
+from jax_sentemb.formats.encode_settings import EncodeSettings
 from jax_sentemb.inference.embedder import Embedder
 from jax_sentemb.system.streams import print_line
 from jax_sentemb.system.terminal import table
 from jax_sentemb.training.dev_task import DEV, DevTask, dev_metric
 from jax_sentemb.training.logger import Log
-from jax_sentemb.types import Params
+from jax_sentemb.types import EncodedSentences, Params
 
 GRAMMAR_PAIRS = 1000
 
@@ -113,6 +117,25 @@ class DownstreamTasks:
         }
 
 
+class PromptedEmbedder(NamedTuple):
+    """Embed texts with the prompts of the start. The tokenizer of `embedder` has none."""
+
+    embedder: Embedder
+    settings: EncodeSettings
+
+    def encode(self, params: Params, texts: Sequence[Any], role: str) -> EncodedSentences:
+        """Return the embeddings of texts of the role "query" or "document", or "", and how many were cut."""
+        return self.embedder.encode(params, self.settings.add_prompt(texts, role))
+
+    def __call__(self, params: Params, texts: Sequence[str], role: str = "document") -> Float[np.ndarray, "texts width"]:
+        """Return the embeddings. The sentences of a corpus are documents."""
+        return self.encode(params, texts, role).vectors
+
+    def embed_as(self, params: Params) -> EmbedAs:
+        """Return the model with these parameters."""
+        return lambda role, texts: self(params, texts, role)
+
+
 class Scorer:
     """Score parameters: by a development set and label-free diagnostics during training, on every set at the end.
 
@@ -126,7 +149,7 @@ class Scorer:
 
     def __init__(
         self,
-        embedder: Embedder,
+        embed: PromptedEmbedder,
         tasks: dict[str, StsTask],
         dev: str,
         sample: Sequence[str],
@@ -135,9 +158,9 @@ class Scorer:
         dev_task: DevTask | None = None,
     ) -> None:
         """With `strict`, a collapse of the embeddings raises NumericsError. `dev_task` takes the place of the set `dev`."""
-        self.embedder, self.tasks, self.dev, self.dev_task = embedder, tasks, DEV if dev_task else dev, dev_task
+        self.embed, self.tasks, self.dev, self.dev_task = embed, tasks, DEV if dev_task else dev, dev_task
         self.sample, self.log, self.strict = sample, log, strict
-        self.is_cross_encoder = isinstance(embedder.tokenizer, JoinedPairs)
+        self.is_cross_encoder = isinstance(embed.embedder.tokenizer, JoinedPairs)
         self.parts = tuple(zip(*(halves(sentence) for sentence in sample), strict=True))
         self.similarities: TaskSimilarities = {}
         self.truncated = 0
@@ -149,7 +172,7 @@ class Scorer:
         if self.is_cross_encoder:
             return {}
         if self._diagnosed is None or self._diagnosed[0] is not params:
-            self.vectors, *parts = (self.embedder(params, sentences) for sentences in (self.sample, *self.parts))
+            self.vectors, *parts = (self.embed(params, sentences) for sentences in (self.sample, *self.parts))
             self._diagnosed = params, diagnose(self.vectors, (parts[0], parts[1]))
         return dict(self._diagnosed[1])
 
@@ -186,21 +209,21 @@ class Scorer:
                 raise NumericsError(*message)
         return values
 
-    def measured_by(self, encode: Embed) -> dict[str, float]:
+    def measured_by(self, embed: EmbedAs) -> dict[str, float]:
         """Measure another model without the log: retrieval of halves, and the score on the development set."""
-        embeddings = [encode(sentences) for sentences in (self.sample, *self.parts)]
+        embeddings = [embed("document", sentences) for sentences in (self.sample, *self.parts)]
         values = {"diagnostics/retrieval": float(diagnose(embeddings[0], (embeddings[1], embeddings[2]))["retrieval"])}
         if self.dev_task:
-            values |= self.dev_task.values(encode)
+            values |= self.dev_task.values(embed)
         elif self.dev:
             task = {self.dev: self.tasks[self.dev]}
-            results = correlate_tasks(task_cosines(encode, task), task)
+            results = correlate_tasks(task_cosines(functools.partial(embed, ""), task), task)
             values[dev_metric(self.dev, None)] = results[self.dev]["spearman"]["all"]
         return values
 
     def on_dev_task(self, params: Params) -> dict[str, float]:
         """Return the measures on queries and documents, or on labelled texts, by their names in metrics.jsonl; {} without them."""
-        return self.dev_task.values(lambda sentences: self.embedder(params, sentences)) if self.dev_task else {}
+        return self.dev_task.values(self.embed.embed_as(params)) if self.dev_task else {}
 
     def _dev_values(self, params: Params) -> dict[str, float]:
         """Return the scores on the development set by their names in metrics.jsonl."""
@@ -218,7 +241,7 @@ class Scorer:
         self.truncated = 0
 
         def embed(texts: Sequence[Any]) -> np.ndarray:
-            vectors, truncated = self.embedder.encode(params, texts)
+            vectors, truncated = self.embed.encode(params, texts, "")
             self.truncated += truncated
             return vectors
 

@@ -12,7 +12,7 @@ from jax_sentemb.methods.base import Method
 from jax_sentemb.models.encoder import TokenEncoder
 from jax_sentemb.parallel import batch_sharding
 from jax_sentemb.training.agreement import Agreement
-from jax_sentemb.training.evaluator import Scorer
+from jax_sentemb.training.evaluator import PromptedEmbedder, Scorer
 from jax_sentemb.training.logger import Log
 from jax_sentemb.training.setup import RunSetup, corpus_sample
 from jax_sentemb.training.validation import Validation
@@ -57,11 +57,9 @@ def make_measures(
     # The verification of the export uses the same function, and on one device also its compiled programs.
     description = {**metadata, "encoder": dataclasses.asdict(setup.encoder_config), "normalize": False}
     sharding = batch_sharding(mesh) if mesh.size > 1 else None
-    embedder = build_embedder(description, setup.tokenizer).sharded(sharding, config.eval.batch_size, COARSE_BUCKETS)
+    embedder = build_embedder(description, setup.plain_tokenizer).sharded(sharding, config.eval.batch_size, COARSE_BUCKETS)
+    embed = PromptedEmbedder(embedder, setup.settings)
     sample = corpus_sample(setup, config.eval.diagnostic_sentences, config.train.seed)
-    agreement = Agreement(config, setup.held_out, embedder) if setup.held_out else None
-    return Measures(
-        Scorer(embedder, setup.tasks, setup.dev, sample, log, config.train.strict, setup.dev_task),
-        setup.validation and Validation(method, encoder, setup.validation, mesh),
-        agreement,
-    )
+    scorer = Scorer(embed, setup.tasks, setup.dev, sample, log, config.train.strict, setup.dev_task)
+    agreement = Agreement(config, setup.held_out, embed) if setup.held_out else None
+    return Measures(scorer, setup.validation and Validation(method, encoder, setup.validation, mesh), agreement)

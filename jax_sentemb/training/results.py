@@ -99,8 +99,7 @@ class Results:
             end |= {f"{AGREEMENT}{name}": value for name, value in results["teacher"]["agreement"].items()}
             self._log.info(f"teacher   {describe_teacher(results['teacher'])}")
         if widths := self._config.train.matryoshka:
-            embed = functools.partial(scorer.embedder, params)
-            results["widths"] = width_scores(embed, setup.tasks, scorer.sample, widths)
+            results["widths"] = width_scores(scorer.embed.embed_as(params), setup.tasks, scorer.sample, widths)
             self._log.info(f"widths    {describe_widths(results['widths'])}")
         has_start = bool(getattr(self._config.encoder, "weights", ""))
         is_judged = compared(measured, end)
@@ -114,7 +113,7 @@ class Results:
         elif scores or not (setup.final or setup.dev_task):
             print_line(score_table(scores, setup.missing_tasks, baselines))
         if setup.final:
-            results["transfer"] = setup.final.score(self._workdir.name, lambda sentences: scorer.embedder(params, sentences))
+            results["transfer"] = setup.final.score(self._workdir.name, functools.partial(scorer.embed, params, role=""))
             results["missing_tasks"] = [*setup.missing_tasks, *setup.final.missing_tasks]
         if is_main_process():
             write_json(self._workdir / "scores.json", results | self._mark)
@@ -164,7 +163,7 @@ class Results:
                 sentences, vectors = [], []
             elif count != len(sentences):
                 sentences = corpus_sample(self._setup, count, config.train.seed)
-                vectors = scorer.embedder(params, sentences)
+                vectors = scorer.embed(params, sentences)
             if not is_main_process():
                 return {}
             before, size = None, None

@@ -11,8 +11,6 @@ import jax
 from jax_sentemb import __version__, files
 from jax_sentemb.config import Config, Words, flatten
 from jax_sentemb.data.examples import counts_of_text
-from jax_sentemb.data.tokenizer import Tokenizer
-from jax_sentemb.data.word_tokenizer import WordTokenizer
 from jax_sentemb.distillation.teacher import teacher_names
 from jax_sentemb.errors import Setting, note_text
 from jax_sentemb.parallel import is_main_process
@@ -41,7 +39,7 @@ def model_metadata(config: Config, setup: RunSetup, name: str, start: Start | No
         "scores_pairs": method.is_cross_encoder,
         "max_seq_length": config.eval.max_seq_length,
         "missing_tasks": setup.missing_tasks,
-        "tokenizer": _saved_fingerprint(setup.tokenizer),
+        "tokenizer": setup.plain_tokenizer.fingerprint,
         "training": {
             "corpus": ", ".join(Path(name).name for name in config.data.files.split(",")),
             "examples": getattr(setup.examples, "total", len(setup.examples)),
@@ -62,11 +60,6 @@ def _word_metadata(config: Config, words: Words) -> dict[str, Any]:
     """
     vectors = vectors_source(words)
     return {"settings": dataclasses.asdict(config.method), **({"vectors": vectors._asdict()} if vectors else {})}
-
-
-def _saved_fingerprint(tokenizer: Tokenizer | WordTokenizer) -> str:
-    """Return the fingerprint of the tokenizer as the run saves it, without a prompt."""
-    return (tokenizer.with_prompt("") if isinstance(tokenizer, Tokenizer) else tokenizer).fingerprint
 
 
 def _start_metadata(config: Config, start: Start | None) -> dict[str, Any]:

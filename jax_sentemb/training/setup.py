@@ -25,6 +25,7 @@ from jax_sentemb.data.word_tokenizer import WordTokenizer
 from jax_sentemb.distillation.teacher import teacher_vectors
 from jax_sentemb.errors import ConfigError, Setting
 from jax_sentemb.evaluation.sts_data import StsTask
+from jax_sentemb.formats.encode_settings import DEFAULTS, EncodeSettings
 from jax_sentemb.methods.base import Method
 from jax_sentemb.methods.distillation import Distillation
 from jax_sentemb.methods.matryoshka import in_prefixes
@@ -42,7 +43,7 @@ from jax_sentemb.training.corpus_source import PROCESS, corpus_files, corpus_tas
 from jax_sentemb.training.dev_task import DEV, DevTask, open_dev_task
 from jax_sentemb.training.encoder_source import BertSource, EncoderSource, WordSource
 from jax_sentemb.training.evaluator import DownstreamTasks, evaluation_tasks
-from jax_sentemb.training.starting_encoder import Start, dense_layers, start_as_teacher
+from jax_sentemb.training.starting_encoder import Start, dense_layers
 from jax_sentemb.types import Params
 
 
@@ -86,6 +87,12 @@ class RunSetup(NamedTuple):
     parts: int = 1  # number of parts of the corpus: 1, or one for each process
     held_out: HeldOut | None = None  # sentences on which the agreement with a teacher is measured
     teacher: str = ""  # the fingerprint of the vectors of a teacher for the corpus of this process
+    settings: EncodeSettings = DEFAULTS  # the prompts of the start, with which evaluations read texts
+
+    @property
+    def plain_tokenizer(self) -> Tokenizer | WordTokenizer:
+        """Return the tokenizer as the run saves it, without the prompt of training texts."""
+        return self.tokenizer.with_prompt("") if isinstance(self.tokenizer, Tokenizer) else self.tokenizer
 
 
 def prepare(config: Config, workdir: Path, start: Start | None = None) -> RunSetup:
@@ -99,12 +106,13 @@ def prepare(config: Config, workdir: Path, start: Start | None = None) -> RunSet
     method, seed, parts = config.method, config.train.seed, corpus_parts(config)
     data = own_data(config.data, parts)
     scored = _evaluation_sets(config.eval, data, method)
-    source = _encoder_source(config, scored.sentences, start.settings.default_prompt if start else "")
+    settings = start.settings if start else DEFAULTS
+    source = _encoder_source(config, scored.sentences, settings.prompt_text(method.text_role) or "")
     method.check(source.blank(), data.batch_size)
     check_judge(config)
     teacher = None
     if isinstance(method, Distillation):
-        teacher = functools.partial(_teach, method, data.validation, start_as_teacher(config))
+        teacher = functools.partial(_teach, method, data.validation)
     corpus = _corpus(data, method, source, config.eval.data, workdir, teacher)
     examples: Examples = method.examples(corpus, seed)
     held_out: Examples | None = None
@@ -123,7 +131,7 @@ def prepare(config: Config, workdir: Path, start: Start | None = None) -> RunSet
         method, examples, seed, parts
     )
     built = (corpus.sentences, corpus.tokenizer, examples, batches, validation, encoder_config, loaded)
-    return RunSetup(*built, *scored, corpus.rows, parts, agreeing, corpus.teacher)
+    return RunSetup(*built, *scored, corpus.rows, parts, agreeing, corpus.teacher, settings)
 
 
 def _from_examples(method: Method, examples: Examples, seed: int, parts: int) -> Params:
@@ -138,10 +146,10 @@ def _from_examples(method: Method, examples: Examples, seed: int, parts: int) ->
     return {part: {**values, "rows": values["rows"] * parts} for part, values in first.items()}
 
 
-def _teach(method: Distillation, validation: int, start: str, sentences: Sentences, subset: Subsample) -> LineVectors:
+def _teach(method: Distillation, validation: int, sentences: Sentences, subset: Subsample) -> LineVectors:
     """Return the vectors of the teachers of a method; too little text is an error before a teacher encodes it."""
     check_validation(validation, subset_size(len(sentences), subset) if subset.size else len(sentences))
-    return teacher_vectors(method.teacher, method.teacher_precision, sentences, subset, start)
+    return teacher_vectors(method.teacher, method.teacher_precision, sentences, subset)
 
 
 def corpus_parts(config: Config) -> int:

@@ -10,6 +10,7 @@ from jax_sentemb.config import Config, Encoder, Evaluation
 from jax_sentemb.distillation.teacher import teacher_names
 from jax_sentemb.errors import ConfigError, Message, Setting, note_text
 from jax_sentemb.evaluation.agreement import SELECTING
+from jax_sentemb.files import user_path
 from jax_sentemb.formats.encode_settings import EncodeSettings, read_encode_settings
 from jax_sentemb.formats.huggingface import read_max_seq_length, resolve
 from jax_sentemb.formats.model_dir import Readout, read_readout, sentence_pooling
@@ -23,6 +24,7 @@ from jax_sentemb.training.encoder_source import starting_config
 from jax_sentemb.types import Params
 
 CONTINUED = ("encoder", "cnn", "pooler", "token_head")  # parts that a method continues to train if the directory has them
+NEW, SIZES = Encoder(), ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
 # Losses that are not reported: of Spearman x 100, and of the reciprocal rank x 100, which fell by up to 2.3 in runs whose scores
 # on labelled pairs rose (experiments/adapting).
 NOISE = {"eval": 0.1, "agreement": 0.1, "diagnostics": 4.0}
@@ -91,11 +93,12 @@ def with_start(config: Config, start: Start | None) -> tuple[Config, list[str]]:
     """
     check_anchor(config)
     config = _with_start_as_teacher(config, start)
+    notes = _unused_sizes(config.encoder) if isinstance(config.encoder, Encoder) else []
     if start is None:
         name = start_as_teacher(config)
         problem = f"{name} is not a sentence encoder, so as its own teacher it teaches little; start from one"
-        return config, [problem] if name else []
-    notes, pooling = [], start.readout.pooling
+        return config, [*notes, problem] if name else notes
+    pooling = start.readout.pooling
     if not is_kept(config, start) and start.readout.cnn is None:
         changed = _with_pooling(config, str(pooling))
         if changed is None:
@@ -114,9 +117,19 @@ def with_start(config: Config, start: Start | None) -> tuple[Config, list[str]]:
         place = "on their output" if reads_dense(config.method) else "on the embedding before them"
         use = f"not trained, and the loss is {place}" if is_used else "left out"
         notes.append(f"{start.name} has dense layers after its pooling, which are {use}")
-    if start.settings.default_prompt:
-        notes.append(f"{start.name} has the default prompt {start.settings.default_prompt!r}, which is put before every sentence")
+    if prompt := start.settings.prompt_text(config.method.text_role):
+        notes.append(f"{start.name} has the prompt {prompt!r}, which is put before every sentence of the training text")
     return config, notes
+
+
+def _unused_sizes(encoder: Encoder) -> list[str]:
+    """Return a note about sizes of a new encoder that were set although there are weights; [] without them."""
+    changed = [Setting(f"encoder.{name}", getattr(encoder, name)) for name in SIZES if getattr(encoder, name) != getattr(NEW, name)]
+    if not encoder.weights or not changed:
+        return []
+    names = [part for setting in changed for part in (", ", setting)][1:]
+    problem, remedy = f": not used, since {encoder.weights} has its own sizes; ", " takes three of its layers"
+    return [note_text(*names, problem, Setting("encoder.layers", 3), remedy)]
 
 
 def _with_start_as_teacher(config: Config, start: Start | None) -> Config:
@@ -143,8 +156,14 @@ def start_as_teacher(config: Config) -> str:
     method, weights = config.method, whole_start(config)
     if not isinstance(method, Distillation) or not weights:
         return ""
-    starts = (START, weights, f"{weights}@{method.pooling}")
-    return next((name for name in teacher_names(method.teacher) if name in starts), "")
+    pooled = f"{weights}@{method.pooling}"
+    return next((name for name in teacher_names(method.teacher) if name in (START, pooled) or same_model(name, weights)), "")
+
+
+def same_model(name: str, other: str) -> bool:
+    """Return whether two names are one directory, or one repository of the hub."""
+    one, two = user_path(name), user_path(other)
+    return one.resolve() == two.resolve() if one.exists() and two.exists() else one == two
 
 
 def judging_teacher(config: Config) -> Distillation | None:

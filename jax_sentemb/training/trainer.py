@@ -240,7 +240,7 @@ class Trainer:
         if step == 0:
             start = self.start
             if start is not None and not is_kept(self.config, start):
-                measured = self.measures.scorer.measured_by(load(start.name))
+                measured = self.measures.scorer.measured_by(load(start.name).embed_as)
             progress.measured = {name: value for name, value in measured.items() if name in (ON_HALVES, SELECTING, self.on_dev)}
             progress.start = self._start_scores(measured, state.params)
             self.results.sample("start", step, state.params, self.steps * self.config.data.batch_size)
