@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from study_data import read_rows
+from study_data import read_rows, require
 
 from jax_sentemb import SentenceEncoder, score
 from jax_sentemb.files import read_json
@@ -106,7 +106,9 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, help="the folder of experiments/data.md")
     parser.add_argument("--output", type=Path, required=True, help="CSV that is written")
     options = parser.parse_args()
-    print(tables(collect(options.workdir, options.data / "senteval", options.output)))
+    senteval = options.data / "senteval"
+    require([senteval])
+    print(tables(collect(options.workdir, senteval, options.output)))
 
 
 if __name__ == "__main__":

@@ -371,7 +371,7 @@ def test_a_short_run_shows_neighbours_among_few_sentences(tmp_path, monkeypatch,
         sample=[f"sentence {number}" for number in range(30)],
         vectors=draw[:30],
         similarities={},
-        embedder=lambda params, texts: embedded.append(len(texts)) or draw[: len(texts)],
+        embed=lambda params, texts: embedded.append(len(texts)) or draw[: len(texts)],
     )
     monkeypatch.setattr(results, "corpus_sample", lambda setup, count, seed: [f"sentence {number}" for number in range(count)])
     of_run = results.Results(config, SimpleNamespace(tasks={}), run_mark("run", {}), scorer, None, None, tmp_path)
