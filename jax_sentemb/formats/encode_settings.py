@@ -38,14 +38,14 @@ class EncodeSettings(NamedTuple):
         return [prompt + sentence for sentence in sentences] if prompt else list(sentences)
 
     def prompt_for(self, role: str) -> str | None:
-        """Return the name of the prompt for texts of the role "query" or "document", None if the default prompt applies."""
+        """Return the name of the prompt for the role "query" or "document"; None if the default applies, as without a role ("")."""
         names = ("document", "passage", "corpus") if role == "document" else (role,)
-        usable = names if self.include_prompt else ()
+        usable = names if role and self.include_prompt else ()
         return next((name for name in usable if self.prompts.get(name)), None)
 
     def prompt_text(self, role: str) -> str | None:
         """Return the text of the prompt for the role "query" or "document", None if there is none; "" is no role."""
-        name = self.prompt_for(role) if role else None
+        name = self.prompt_for(role)
         return (self.prompts[name] if name else self.default_prompt) or None
 
     def with_prompts(self, prompts: Mapping[str, str], default_prompt: str) -> "EncodeSettings":

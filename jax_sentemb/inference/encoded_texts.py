@@ -67,7 +67,7 @@ def encode_into(
         ConfigError: The folder has vectors of other texts or of another model.
         BusyError: Another process writes to the folder.
     """
-    prompt = encoder.prompt_for(role) if role else None
+    prompt = encoder.prompt_for(role)
 
     def encode(batch: list[str]) -> EncodedSentences:
         vectors = encoder.encode(batch, batch_size, False, prompt_name=prompt)
