@@ -63,7 +63,9 @@ def main(argv: list[str]) -> int:
         return 0
     name = argv[1]
     if name in COMMANDS:
-        return importlib.import_module(COMMANDS[name][0]).main([f"jax-sentemb {name}", *argv[2:]])
+        with interrupts.ending_at_once():
+            module = importlib.import_module(COMMANDS[name][0])
+        return module.main([f"jax-sentemb {name}", *argv[2:]])
     if not name.startswith("-"):
         from jax_sentemb.errors import ConfigError
 

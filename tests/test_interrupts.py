@@ -74,6 +74,12 @@ def test_an_interrupt_that_a_finalizer_swallows_still_ends_the_command(tmp_path)
     assert interrupted(tmp_path, "Finalized()", 1)[0] == 130
 
 
+def test_an_interrupt_that_c_code_replaces_by_another_exception_is_quiet(tmp_path):
+    """A C extension that Ctrl-C hits while it imports a module raises ImportError instead of KeyboardInterrupt."""
+    slow = "exec('try: time.sleep(60)\\nexcept KeyboardInterrupt: raise ImportError from None')"
+    assert interrupted(tmp_path, slow, 1) == (130, True)
+
+
 def test_an_ignored_interrupt_stays_ignored(tmp_path):
     code = "import signal; from jax_sentemb.cli import interrupts as i; i.end_at_once(); i.clean_up_first(); signal.raise_signal(2)"
     ignored = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_IGN)}

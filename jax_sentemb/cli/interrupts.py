@@ -21,6 +21,11 @@ def clean_up_first() -> None:
     _handle(_interrupt)
 
 
+def came() -> bool:
+    """Return whether Ctrl-C has raised KeyboardInterrupt, even if C code has replaced it by another exception, as imports do."""
+    return signal.getsignal(signal.SIGINT) == signal.SIG_DFL
+
+
 @contextlib.contextmanager
 def ending_at_once() -> Iterator[None]:
     """Let Ctrl-C end this process at once in the block, until a run that has something to save handles it.
@@ -47,6 +52,7 @@ def show_unraisable(unraisable: Any) -> None:
 
 
 def _interrupt(number: int, frame: Any) -> None:
+    """Raise KeyboardInterrupt. The default handler ends the process at the next Ctrl-C, and shows `came` that there was one."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     raise KeyboardInterrupt
 

@@ -134,6 +134,8 @@ def program(main: Callable[[list[str]], int], argv: list[str]) -> int:
     except KeyboardInterrupt:
         return interrupts.EXIT_CODE
     except Exception as error:
+        if interrupts.came():
+            return interrupts.EXIT_CODE
         problem, code = _problem(error)
         if not problem:
             raise
