@@ -1,5 +1,6 @@
 """What ends a run early and what it goes on to: a signal in an evaluation, NaN, another run in its work directory."""
 
+import contextlib
 import json
 import os
 import platform
@@ -126,6 +127,21 @@ def test_the_first_signal_is_noted_and_the_second_left_to_the_system():
         with pytest.raises(Preempted), stop.interruptible():
             pass
     assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before
+
+
+def _raise_import_error(signals):
+    with contextlib.suppress(Preempted):
+        for number in signals:
+            os.kill(os.getpid(), number)
+    raise ImportError
+
+
+@pytest.mark.parametrize(("signals", "raised"), [([signal.SIGTERM], Preempted), ([], ImportError)])
+def test_an_exception_by_which_c_code_replaces_a_signal_stops_the_run_as_the_signal_does(signals, raised):
+    with StopSignal() as stop:
+        stop.watch()
+        with pytest.raises(raised), stop.interruptible():
+            _raise_import_error(signals)
 
 
 def test_a_terminal_that_closes_is_a_signal_and_its_repetition_is_none():

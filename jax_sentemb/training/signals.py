@@ -63,12 +63,19 @@ class StopSignal:
 
     @contextlib.contextmanager
     def interruptible(self) -> Iterator[None]:
-        """Let a signal in the block raise Preempted, for work that can be repeated later; only in a run of one process."""
+        """Let a signal in the block raise Preempted, for work that can be repeated later; only in a run of one process.
+
+        C code may replace Preempted by another exception, as an import in it does.
+        """
         if self.reached and not self._several:
             raise Preempted
         self._interruptible = not self._several
         try:
             yield
+        except Exception:
+            if self.reached and not self._several:
+                raise Preempted from None
+            raise
         finally:
             self._interruptible = False
 
