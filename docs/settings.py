@@ -8,7 +8,7 @@ from typing import Any
 
 from jax_sentemb import config
 from jax_sentemb.methods.wrapped import Wrapped
-from jax_sentemb.settings import field_comments
+from jax_sentemb.settings import condition_text, field_comments
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs/settings.md"
@@ -63,7 +63,7 @@ def row(prefix: str, field: dataclasses.Field, comment: str) -> str:
     if field.default_factory is not dataclasses.MISSING:
         value = field.default_factory()
         default = f"see {type(value).__name__}" if dataclasses.is_dataclass(value) else f"`{value!r}`"
-    text = "; ".join(filter(None, (comment, str(field.metadata.get("limits") or ""))))
+    text = "; ".join(filter(None, (comment, str(field.metadata.get("limits") or ""), condition_text(field))))
     return f"| `{prefix}{field.name}` | {default} | {text.replace('|', chr(92) + '|')} |"
 
 

@@ -9,10 +9,10 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from jax_sentemb.errors import ConfigError, Setting
+from jax_sentemb.errors import ConfigError, Setting, note_text
 from jax_sentemb.methods.base import Method
 from jax_sentemb.setting_texts import chosen_layers, rate_steps, rewind_window
-from jax_sentemb.settings import LARGEST, check_settings, check_types, setting
+from jax_sentemb.settings import LARGEST, check_settings, check_types, setting, unmet, unused
 from jax_sentemb.settings import NAMES as NAMES
 from jax_sentemb.settings import flatten as flatten
 from jax_sentemb.settings import setting_lines as setting_lines
@@ -51,16 +51,16 @@ class Encoder:
     """A BERT from a directory, or a new one of the given size."""
 
     weights: str = ""  # Hugging Face or sentence-transformers directory, or hub name; empty: from scratch
-    hidden_size: int = setting(256, least=1)
-    num_hidden_layers: int = setting(4, least=1)
-    num_attention_heads: int = setting(4, least=1)
-    intermediate_size: int = setting(1024, least=1)
+    hidden_size: int = setting(256, least=1, used_if="not weights")
+    num_hidden_layers: int = setting(4, least=1, used_if="not weights")
+    num_attention_heads: int = setting(4, least=1, used_if="not weights")
+    intermediate_size: int = setting(1024, least=1, used_if="not weights")
     dropout: float = setting(0.1, least=0, below=1)  # rate for hidden states and attention; overrides config.json
     # Layers of `weights` to start from: a count, spread evenly up to the last layer ("3" of 6: 2, 4 and 6), or their numbers from 1
     # in rising order ("1,3,5"; "6," is one layer). Empty: all layers.
     layers: str = ""
     # Which pooling to use for a sentence encoder (a directory with modules.json): that of the directory or that of the method.
-    readout: str = setting("directory", choices=("directory", "method"))
+    readout: str = setting("directory", choices=("directory", "method"), used_if="weights")
     from_scratch: bool = True  # whether a new encoder is trained if `weights` is empty; False: that is an error
 
 
@@ -69,7 +69,7 @@ class Words:
     """Vectors for the words of the corpus and of `eval.data` instead of a BERT, for recurrent and linear encoders."""
 
     vectors: str = ""  # GloVe or fastText text, .vec or .npz, compressed or not; empty: new vectors
-    hidden_size: int = setting(300, least=1)  # width of new vectors
+    hidden_size: int = setting(300, least=1, used_if="not vectors")  # width of new vectors
     trained: bool = False  # whether to train the vectors
     max_words: int = setting(100_000, least=1)  # the most frequent words; other words are unknown and have the vector 0
     lowercase: bool = True  # look up the words of the corpus in lower case
@@ -84,16 +84,16 @@ class Optimizer:
     # Form of the learning rate after the warm-up; linear and cosine fall to 0.
     lr_scheduler_type: str = setting("linear", choices=("linear", "cosine", "constant", "steps", "exponential"))
     lr_steps: str = ""  # rates from given steps on, for the form "steps": 500:8e-6,1000:6e-6
-    lr_decay: float = setting(0.99, least=0, below=1)  # factor after each epoch, for the form "exponential"
+    lr_decay: float = setting(0.99, least=0, below=1, used_if="lr_scheduler_type=exponential")  # factor after each epoch
     # Factor for the learning rate whenever the score of eval.select does not improve (InferSent: 0.2).
     plateau_factor: float = setting(1.0, above=0, most=1)
     warmup_steps: int = setting(0, least=0)  # steps in which the learning rate rises from 0
-    warmup_ratio: float = setting(0.0, least=0, below=1)  # warm-up as a share of all steps, if warmup_steps is 0
-    adam_beta1: float = setting(0.9, least=0, below=1)
-    adam_beta2: float = setting(0.999, least=0, below=1)
-    adam_epsilon: float = setting(1e-8, least=0)
-    adam_bias_correction: bool = True  # correct Adam's averages; False: as IS-BERT's code
-    rmsprop_decay: float = setting(0.9, least=0, below=1)
+    warmup_ratio: float = setting(0.0, least=0, below=1, used_if="not warmup_steps")  # warm-up as a share of all steps
+    adam_beta1: float = setting(0.9, least=0, below=1, used_if="name=adamw")
+    adam_beta2: float = setting(0.999, least=0, below=1, used_if="name=adamw")
+    adam_epsilon: float = setting(1e-8, least=0, used_if="name=adamw|rmsprop")
+    adam_bias_correction: bool = setting(True, used_if="name=adamw")  # correct Adam's averages; False: as IS-BERT's code
+    rmsprop_decay: float = setting(0.9, least=0, below=1, used_if="name=rmsprop")
     weight_decay: float = setting(0.0, least=0)
     max_grad_norm: float = setting(1.0, least=0)  # norm to which gradients are clipped; 0: no clipping
 
@@ -104,13 +104,13 @@ class Evaluation:
 
     data: str = ""  # SentEval folder; "grammar" for the generated graded pairs; empty: label-free diagnostics only
     tasks: str = ""  # tasks to score after training, as in jax-sentemb evaluate; "corpus": the task of data.files
-    classifier: str = "senteval"  # protocol of the tasks
+    classifier: str = setting("senteval", used_if="tasks")  # protocol of the tasks
     # The development set: a pair file (sentence1, sentence2, score), a folder with queries and documents in BEIR's layout (its
     # qrels/dev.tsv, or else test.tsv), a table with labels (see `label_column`), or a set of `data` by its name, such as
     # STSBenchmark-dev-disjoint; empty: STS-B dev of `data` if present.
     dev: str = ""
     label_column: str = ""  # the column of the labels of `dev`; empty: `dev` has no labels
-    text_column: str = "text"  # the column of the labelled texts of `dev`
+    text_column: str = setting("text", used_if="label_column")  # the column of the labelled texts of `dev`
     eval_steps: int = setting(250, least=-1)  # steps between evaluations; 0: only at the end; -1: after each epoch
     # The score that selects the weights. Empty: the first that is available of dev, agreement with a teacher and validation,
     # or else the last weights.
@@ -215,7 +215,7 @@ def sized(config: Config, size: str) -> Config:
                 intermediate_size=64,
             )  # fmt: skip
         for name, value in {"teacher": "words:16", "queue_size": 24}.items():
-            if hasattr(config.method, name):
+            if hasattr(config.method, name) and not unmet(config.method, name):
                 setattr(config.method, name, value)
         config.optimizer.learning_rate, config.optimizer.lr_steps = 1e-3, config.optimizer.lr_steps and "3:5e-4"
         config.eval = Evaluation(
@@ -284,6 +284,16 @@ def check(config: Config) -> None:
         except ConfigError as error:
             error.within("pretrain")
             raise
+
+
+def unused_notes(config: Config) -> list[str]:
+    """Return a note for each setting that was changed and has no effect."""
+    found = list(unused(dataclasses.replace(config, pretrain=None)))  # that run has its own notes
+    existing = {"data.tokenizer": config.data.tokenizer, "encoder.weights": getattr(config.encoder, "weights", "")}
+    if (size := config.data.vocab_size) != Data.vocab_size:
+        vocabulary = Setting("data.vocab_size", size)
+        found += [(vocabulary, Setting(name, value)) for name, value in existing.items() if value][:1]
+    return [note_text(changed, " is not used, since ", cause) for changed, cause in found]
 
 
 def _check_variants(config: Config) -> None:

@@ -58,12 +58,13 @@ class Limits:
         )
 
 
-def setting(default: Value, kw_only: bool = False, **limits: Any) -> Value:
-    """Return a dataclass field with a default and Limits.
+def setting(default: Value, kw_only: bool = False, used_if: str = "", **limits: Any) -> Value:
+    """Return a dataclass field with a default, Limits and the settings of its dataclass on which it depends.
 
-    The field `batch_size: int = setting(64, least=2)` is 64 by default and must be 2 or more.
+    The field `batch_size: int = setting(64, least=2)` is 64 by default and must be 2 or more. `used_if` is "congen" (neither 0 nor
+    empty), "not weights", "form=pairs", "form=generative|both", or several of them joined by " and ".
     """
-    return dataclasses.field(default=default, kw_only=kw_only, metadata={"limits": Limits(**limits)})
+    return dataclasses.field(default=default, kw_only=kw_only, metadata={"limits": Limits(**limits), "used_if": used_if})
 
 
 class UnknownSetting(ConfigError):
@@ -244,6 +245,27 @@ def check_types(settings: Any, prefix: str = "") -> None:
             check_types(value, f"{prefix}{name}.")
 
 
+def unused(settings: Any, prefix: str = "") -> Iterator[tuple[Setting, Setting]]:
+    """Yield each setting of a dataclass tree that differs from its default and is not used (`used_if`), and its cause."""
+    for item in dataclasses.fields(settings):
+        value = getattr(settings, item.name)
+        if dataclasses.is_dataclass(value):
+            yield from unused(value, f"{prefix}{item.name}.")
+        elif value != item.default and (cause := unmet(settings, item.name)):
+            yield Setting(f"{prefix}{item.name}", value), Setting(f"{prefix}{cause}", getattr(settings, cause))
+
+
+def unmet(settings: Any, name: str) -> str:
+    """Return the first setting because of which the setting `name` of a dataclass is not used; "" if it is used."""
+    conditions = settings.__dataclass_fields__[name].metadata.get("used_if", "")
+    for condition in conditions.split(" and ") if conditions else ():
+        other, _, values = condition.removeprefix("not ").partition("=")
+        value = getattr(settings, other)
+        if (str(value) in values.split("|") if values else bool(value)) == condition.startswith("not "):
+            return other
+    return ""
+
+
 def flatten(settings: Any, prefix: str = "") -> dict[str, Any]:
     """Return {"data.batch_size": 64, ...} for all leaves of a dataclass tree; an optional part that is None is one leaf."""
     return {name: value for name, value, _ in _leaves(settings, prefix)}
@@ -286,11 +308,18 @@ def setting_lines(settings: Any, prefix: str = "") -> Iterator[SettingLine]:
         notes = (
             field_comments(settings_type).get(item.name),
             str(limits or ""),
+            condition_text(item),
             "" if default is None else f"default: {default!r}",
         )
         yield SettingLine(section, about, prefix + item.name, value, "; ".join(filter(None, notes)))
     for value, inner in parts:
         yield from setting_lines(value, inner)
+
+
+def condition_text(item: dataclasses.Field) -> str:
+    """Return the condition of a field for help and documentation; "" if it has none."""
+    condition = item.metadata.get("used_if", "").replace("|", " or ")
+    return condition and f"used if {condition}"
 
 
 @functools.cache

@@ -1,9 +1,10 @@
 """One door to the settings: the shell, Python, YAML and a sweep give a setting the same value, or the same error."""
 
 import copy
+import dataclasses
 import pickle
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, is_dataclass
 
 import pytest
 import yaml
@@ -11,11 +12,12 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from jax_sentemb.cli.train import config_settings, parser
-from jax_sentemb.config import Config
+from jax_sentemb.config import Config, unused_notes
 from jax_sentemb.errors import ConfigError, DataError, Setting, UserError, dotted, flag, keyword, spelled, yaml_key
 from jax_sentemb.methods.attention_mi import AttentionMI
+from jax_sentemb.methods.multi_view import MultiView
 from jax_sentemb.recipes import change, names, read_config, resolve_names
-from jax_sentemb.settings import assign, check_settings, flatten, possible, setting
+from jax_sentemb.settings import assign, check_settings, flatten, possible, setting, unmet, unused
 from jax_sentemb.training import sweep
 
 RECIPES = {name: read_config(name) for name in names()}
@@ -181,6 +183,60 @@ def test_limits():
         with pytest.raises(ConfigError) as error:
             check_settings(Limited(**values), "x.")
         assert str(error.value) == says
+
+
+@pytest.mark.parametrize(
+    ("changes", "unused_name", "cause"),
+    [
+        ({"method.rank_temperature": 0.1}, "method.rank_temperature=0.1", "method.rank_consistency=0.0"),
+        ({"method.rank_temperature": 0.1, "method.rank_consistency": 1.0}, "", ""),
+        ({"method.negatives": False, "method.temperature": 0.1}, "method.temperature=0.1", "method.negatives=False"),
+        ({"optimizer.name": "sgd", "optimizer.adam_epsilon": 0.1}, "optimizer.adam_epsilon=0.1", "optimizer.name=sgd"),
+        ({"optimizer.name": "rmsprop", "optimizer.adam_epsilon": 0.1}, "", ""),
+        ({"encoder.weights": "bert", "encoder.hidden_size": 64}, "encoder.hidden_size=64", "encoder.weights=bert"),
+        ({"encoder.weights": "bert", "data.vocab_size": 64}, "data.vocab_size=64", "encoder.weights=bert"),
+        ({"data.vocab_size": 64, "encoder.hidden_size": 64}, "", ""),
+    ],
+)
+def test_a_changed_setting_without_effect_is_noted(changes, unused_name, cause):
+    config = copy.deepcopy(RECIPES["simcse"])
+    for name, value in changes.items():
+        assign(config, name, value)
+    notes = [f"{unused_name} is not used, since {cause}"] if unused_name else []
+    assert [note.replace("--config.", "") for note in unused_notes(config)] == notes
+
+
+def test_the_first_condition_that_is_not_met_is_the_cause():
+    assert unmet(MultiView(form="both", invertible=False), "beta") == "invertible"
+    assert unmet(MultiView(form="discriminative", invertible=False), "beta") == "form"
+    assert unmet(MultiView(form="both"), "beta") == ""
+
+
+@pytest.mark.parametrize("name", sorted(RECIPES))
+def test_no_recipe_has_settings_without_effect(name):
+    for config in (RECIPES[name], read_config(f"{name}:tiny")):
+        runs = [config, *([config.pretrain] if config.pretrain else [])]
+        assert [note for run in runs for note in unused_notes(run)] == []
+        assert [note for variant in config.variants.values() for note in unused(variant.method)] == []
+
+
+def test_a_condition_names_settings_and_values_that_exist():
+    sections = {type(part) for config in RECIPES.values() for part in (*vars(config).values(), *_methods(config))}
+    fields = {(section, item.name): item for section in filter(is_dataclass, sections) for item in dataclasses.fields(section)}
+    conditions = [
+        (section, condition.removeprefix("not ").partition("="))
+        for (section, _), item in fields.items()
+        for condition in filter(None, item.metadata.get("used_if", "").split(" and "))
+    ]
+    assert len(conditions) > 20
+    for section, (other, _, values) in conditions:
+        choices = fields[section, other].metadata["limits"].choices if values else ()
+        assert (section, other) in fields
+        assert set(values.split("|")) <= {*choices, ""}
+
+
+def _methods(config):
+    return [variant.method for variant in config.variants.values()]
 
 
 def test_each_door_spells_a_setting_in_its_own_way():

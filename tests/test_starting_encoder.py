@@ -303,14 +303,6 @@ def test_the_start_is_known_by_any_path(encoder, tmp_path, monkeypatch):
             check_judge(config_of(encoder, SimCSE(), eval=Evaluation(teacher=name)))
 
 
-def test_sizes_of_a_new_encoder_next_to_weights_are_noted(encoder):
-    notes = started(config_of(encoder, SimCSE(pooling="mean"), num_hidden_layers=3, hidden_size=64))[1]
-    assert notes[0] == (
-        f"--config.encoder.hidden_size=64, --config.encoder.num_hidden_layers=3: not used, since {encoder} has its own sizes; "
-        "--config.encoder.layers=3 takes three of its layers"
-    )
-
-
 def distilled(weights, teacher, **encoder):
     return config_of(weights, Distillation(teacher=teacher, cosine=0.0, rank=1.0, output="student"), **encoder)
 

@@ -35,8 +35,8 @@ class ContrastiveTension(EmbeddingMethod):
     """
 
     form: str = setting("pairs", choices=("pairs", "in_batch"))  # pairs: the paper; in_batch: sentence-transformers
-    group: int = setting(8, least=2)  # size of a group with one positive pair, for form=pairs
-    scale: float = setting(20.0, above=0)  # initial factor of the dot products, for form=in_batch
+    group: int = setting(8, least=2, used_if="form=pairs")  # size of a group with one positive pair
+    scale: float = setting(20.0, above=0, used_if="form=in_batch")  # initial factor of the dot products
     pooling: str = setting("mean", choices=POOLINGS)  # how token states become an embedding
     dropout: bool = False  # use dropout in training; the published code does not
     ami: AttentionMI | None = None  # attention mutual information of the two encoders; None: not used

@@ -53,10 +53,10 @@ class Distillation(EmbeddingMethod):
     cosine: float = setting(1.0, least=0)  # weight of the cosine regression
     congen: float = setting(0.0, least=0)  # weight of the similarities to the queue (ConGen)
     rank: float = setting(0.0, least=0)  # weight of the order of the batch (ListNet)
-    queue_size: int = setting(16384, least=1)  # teacher vectors in the queue of `congen`
-    teacher_temperature: float = setting(0.05, above=0)  # divides the teacher's cosines in `congen`
-    student_temperature: float = setting(0.07, above=0)  # divides the student's cosines in `congen`
-    rank_temperature: float = setting(0.05, above=0)  # divides the cosines in `rank`
+    queue_size: int = setting(16384, least=1, used_if="congen")  # teacher vectors in the queue of `congen`
+    teacher_temperature: float = setting(0.05, above=0, used_if="congen")  # divides the teacher's cosines in `congen`
+    student_temperature: float = setting(0.07, above=0, used_if="congen")  # divides the student's cosines in `congen`
+    rank_temperature: float = setting(0.05, above=0, used_if="rank")  # divides the cosines in `rank`
     # The exported vectors: "teacher" (W s, comparable with the teacher's vectors) or "student" (s, as wide as the encoder). In a
     # long training W removes a direction that all s share, so s alone becomes worse while W s becomes better.
     output: str = setting("teacher", choices=("student", "teacher"))

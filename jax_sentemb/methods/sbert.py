@@ -31,8 +31,8 @@ class SBERT(EmbeddingMethod):
     """
 
     task: str = setting("scores", choices=("scores", "classes"))  # whether pairs have scores or classes
-    classes: tuple[str, ...] = ("contradiction", "entailment", "neutral")  # labels of task=classes
-    top_score: float = setting(5.0, above=0)  # the largest gold score (STS-B: 5)
+    classes: tuple[str, ...] = setting(("contradiction", "entailment", "neutral"), used_if="task=classes")  # labels of the pairs
+    top_score: float = setting(5.0, above=0, used_if="task=scores")  # the largest gold score (STS-B: 5)
     pooling: str = setting("mean", choices=POOLINGS)  # how token states become an embedding
     convolution: Convolution | None = None  # IS-BERT's, between encoder and pooling; None: not used
     text_role: ClassVar[str] = ""  # scored pairs are read with the default prompt too

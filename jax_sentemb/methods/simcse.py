@@ -65,7 +65,7 @@ class SimCSE(EmbeddingMethod):
     tell whose view it is. The state's `params` are {"encoder", "head", "token_head" (only with mlm_weight)}.
     """
 
-    temperature: float = setting(0.05, above=0)  # divides the cosines (papers: 0.05)
+    temperature: float = setting(0.05, above=0, used_if="negatives")  # divides the cosines (papers: 0.05)
     pooling: str = setting("cls", choices=POOLINGS)  # how token states become an embedding
     head: bool = True  # use an MLP on the embedding in training
     negatives: bool = True  # use negatives; False: the positive pair alone (miCSE, Table 4)
@@ -73,9 +73,9 @@ class SimCSE(EmbeddingMethod):
     repetition: float = setting(0.0, least=0, most=1)
     # Weight of the divergence of the similarity lists of the two views (RankCSE: 1); 0: none.
     rank_consistency: float = setting(0.0, least=0)
-    rank_temperature: float = setting(0.05, above=0)  # divides the cosines in these lists
+    rank_temperature: float = setting(0.05, above=0, used_if="rank_consistency")  # divides the cosines in these lists
     mlm_weight: float = setting(0.0, least=0)  # weight of a masked-language-model loss; 0: none
-    mlm_probability: float = setting(0.15, above=0, below=1)  # share of the tokens that this loss predicts
+    mlm_probability: float = setting(0.15, above=0, below=1, used_if="mlm_weight")  # share of the tokens that this loss predicts
     ami: AttentionMI | None = None  # attention mutual information; None: not used
     momentum: Momentum | None = None  # momentum encoder with a queue of negatives; None: not used
     queues_embeddings: ClassVar[bool] = True  # `embeddings` is empty if it holds vectors after a head

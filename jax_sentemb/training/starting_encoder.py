@@ -24,7 +24,6 @@ from jax_sentemb.training.encoder_source import starting_config
 from jax_sentemb.types import Params
 
 CONTINUED = ("encoder", "cnn", "pooler", "token_head")  # parts that a method continues to train if the directory has them
-NEW, SIZES = Encoder(), ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
 # Losses that are not reported: of Spearman x 100, and of the reciprocal rank x 100, which fell by up to 2.3 in runs whose scores
 # on labelled pairs rose (experiments/adapting).
 NOISE = {"eval": 0.1, "agreement": 0.1, "diagnostics": 4.0}
@@ -93,11 +92,11 @@ def with_start(config: Config, start: Start | None) -> tuple[Config, list[str]]:
     """
     check_anchor(config)
     config = _with_start_as_teacher(config, start)
-    notes = _unused_sizes(config.encoder) if isinstance(config.encoder, Encoder) else []
+    notes = []
     if start is None:
         name = start_as_teacher(config)
         problem = f"{name} is not a sentence encoder, so as its own teacher it teaches little; start from one"
-        return config, [*notes, problem] if name else notes
+        return config, [problem] if name else []
     pooling = start.readout.pooling
     if not is_kept(config, start) and start.readout.cnn is None:
         changed = _with_pooling(config, str(pooling))
@@ -120,16 +119,6 @@ def with_start(config: Config, start: Start | None) -> tuple[Config, list[str]]:
     if prompt := start.settings.prompt_text(config.method.text_role):
         notes.append(f"{start.name} has the prompt {prompt!r}, which is put before every sentence of the training text")
     return config, notes
-
-
-def _unused_sizes(encoder: Encoder) -> list[str]:
-    """Return a note about sizes of a new encoder that were set although there are weights; [] without them."""
-    changed = [Setting(f"encoder.{name}", getattr(encoder, name)) for name in SIZES if getattr(encoder, name) != getattr(NEW, name)]
-    if not encoder.weights or not changed:
-        return []
-    names = [part for setting in changed for part in (", ", setting)][1:]
-    problem, remedy = f": not used, since {encoder.weights} has its own sizes; ", " takes three of its layers"
-    return [note_text(*names, problem, Setting("encoder.layers", 3), remedy)]
 
 
 def _with_start_as_teacher(config: Config, start: Start | None) -> Config:

@@ -7,7 +7,7 @@ import math
 import time
 from pathlib import Path
 
-from jax_sentemb.config import Config, flatten
+from jax_sentemb.config import Config, flatten, unused_notes
 from jax_sentemb.data.batches import after_skips
 from jax_sentemb.errors import ModelFileError, NotFinite, Setting, note_text, stored_text
 from jax_sentemb.evaluation.agreement import SELECTING
@@ -90,7 +90,7 @@ class Trainer:
         for line in description(setup, self.steps, self.mesh.size).splitlines():
             self.log.info(line)
 
-        for note in notes:
+        for note in (*unused_notes(config), *notes):
             self.log.info(note)
 
         self.encoder = run_encoder(config, setup.encoder_config, self.mesh)
