@@ -122,7 +122,8 @@ class Evaluation:
     held_out: str = ""
     patience: int = setting(0, least=0)  # evaluations without improvement after which training ends; 0: never
     batch_size: int = setting(64, least=1)  # sentences that are encoded at once in evaluations
-    max_seq_length: int = setting(128, least=3)  # tokens of a sentence in evaluations and the export
+    # Tokens of a sentence in evaluations and the export, at least 3. 0: as in the directory of a sentence encoder, or else 128.
+    max_seq_length: int = setting(0, least=0)
     diagnostic_sentences: int = setting(512, least=16)  # sentences for the label-free diagnostics
     report_sentences: int = setting(2000, least=0)  # largest number of sentences for the neighbours in report.html; 0: none
 
@@ -132,7 +133,7 @@ class Train:
     """Length, precision, memory, logging and checkpoints of the run."""
 
     seed: int = setting(42, least=0)
-    num_train_epochs: float = setting(1.0, least=0)
+    num_train_epochs: float = setting(1.0, least=0, used_if="max_steps=-1")
     max_steps: int = setting(-1, least=-1)  # steps; -1: num_train_epochs counts; 0: export the untrained weights
     # Share of the initial weights in the exported weights, which average start and result (Wortsman et al. 2022); 0: none.
     average_with_start: float = setting(0.0, least=0, below=1)
@@ -246,6 +247,15 @@ def check(config: Config) -> None:
             " needs held-out sentences: ",
             Setting("data.validation", 1000),
         )
+    if config.optimizer.plateau_factor < 1 and (config.eval.select == "last" or not config.eval.eval_steps):
+        raise ConfigError(
+            Setting("optimizer.plateau_factor", config.optimizer.plateau_factor),
+            " needs a score that is measured during training: set ",
+            Setting("eval.eval_steps"),
+            " and leave ",
+            Setting("eval.select"),
+            " empty",
+        )
     if 0 < config.data.validation < config.data.batch_size:
         raise ConfigError(
             Setting("data.validation", config.data.validation),
@@ -265,6 +275,8 @@ def check(config: Config) -> None:
             ": the exported layer W is trained and has no counterpart in the start; remove it, or set ",
             Setting("method.output", "student"),
         )
+    if 0 < config.eval.max_seq_length < 3:
+        raise ConfigError(Setting("eval.max_seq_length", config.eval.max_seq_length), " must be 0 or at least 3")
     _check_selection(config)
     _check_variants(config)
     rate_steps(config.optimizer.lr_scheduler_type, config.optimizer.lr_steps)
@@ -279,6 +291,7 @@ def check(config: Config) -> None:
     if config.pretrain is not None:
         if config.pretrain.pretrain is not None or config.pretrain.sweep or config.pretrain.variants:
             raise ConfigError("pretrain: a pretraining run cannot have pretrain, sweep or variants: set them in the main config")
+        _check_pretraining(config, config.pretrain)
         try:
             check(config.pretrain)
         except ConfigError as error:
@@ -308,6 +321,15 @@ def _check_variants(config: Config) -> None:
             "method settings of a study belong to its variants: change the file, or one variant by "
             '--config.sweep="variant=NAME method.SETTING=VALUE"'
         )
+
+
+def _check_pretraining(config: Config, first: Config) -> None:
+    """Raise ConfigError for settings of the pretraining run that those of the whole run replace."""
+    own, whole = flatten(first), flatten(config)
+    default = flatten(Config(first.method, encoder=type(first.encoder)()))
+    for name in (*(name for name in own if name.startswith("encoder.")), "train.seed", "eval.data"):
+        if own[name] not in (default[name], whole.get(name)):
+            raise ConfigError(Setting(f"pretrain.{name}", own[name]), ": both runs have one value; set ", Setting(name, own[name]))
 
 
 def _check_selection(config: Config) -> None:

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 import pytest
 
-from jax_sentemb.config import Config, Data, Evaluation, check, sized
+from jax_sentemb.config import Config, Data, Evaluation, Optimizer, check, sized
 from jax_sentemb.errors import PREEMPTED, ConfigError, ModelFileError, note_text, stored_text
 from jax_sentemb.formats.run_dir import read_checkpoint
 from jax_sentemb.inference.load import load
@@ -89,6 +89,14 @@ def test_settings_that_do_not_fit_are_refused(options, says):
     config = Config(method=SimCSE(), data=Data(files="corpus.txt"), eval=options)
     with pytest.raises(ConfigError, match=says):
         check(config)
+
+
+@pytest.mark.parametrize("options", [Evaluation(select="last"), Evaluation(eval_steps=0)])
+def test_a_rate_that_falls_without_improvement_needs_scores_during_training(options):
+    falling, data = Optimizer(plateau_factor=0.5), Data(files="corpus.txt", validation=64)
+    check(Config(SimCSE(), data, optimizer=falling))
+    with pytest.raises(ConfigError, match=r"plateau_factor=0\.5 needs a score that is measured during training"):
+        check(Config(SimCSE(), data, optimizer=falling, eval=options))
 
 
 def test_a_score_is_wanted_high():

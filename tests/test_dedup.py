@@ -178,6 +178,7 @@ def test_texts_of_unknown_pieces_only_are_no_near_duplicates(model, tmp_path, ca
         ("corpus.csv", "unique.csv", ("--column", "text,note"), "--join"),
         ("x.txt.dropped.csv", "x.txt", (), "part of the corpus"),
         ("vectors", "unique.txt", (), "--corpus-text"),
+        ("corpus.txt", "unique.txt", ("--corpus-text", "absent.txt"), "--corpus-text goes with a directory of vectors"),
     ],
 )
 def test_mistakes_are_one_line_and_nothing_is_lost(model, tmp_path, capsys, corpus, output, options, named):

@@ -15,6 +15,17 @@ from jax_sentemb.models.cnn import Convolution
 from jax_sentemb.types import Batch, TrainState
 from tests.tiny_models import bert_config
 
+
+@pytest.mark.parametrize("other", [Convolution((1, 3), 5), Convolution((1, 3, 7), 4), Convolution((1, 3), 4)])
+def test_a_convolution_that_does_not_fit_that_of_the_directory_is_refused(other):
+    """Otherwise windows would be left out, or missing, and the export would fail after the training."""
+    cnn = Convolution((1, 3, 5), 4).init(jax.random.key(0), 16)
+    assert Convolution((1, 3, 5), 4).loaded_or_new(cnn, jax.random.key(1), 16) is cnn
+    remedy = r"set method\.convolution\.windows=1,3,5 and method\.convolution\.filters=4$"
+    with pytest.raises(ConfigError, match=f"do not fit .* {remedy}"):
+        other.loaded_or_new(cnn, jax.random.key(1), 16)
+
+
 NO_STATE = TrainState({}, None, None, None, None, None)
 
 CONFIG = bert_config(num_hidden_layers=2)

@@ -20,6 +20,7 @@ from jax_sentemb.methods.masked_lm import MaskedLM
 from jax_sentemb.methods.simcse import SimCSE
 from jax_sentemb.models.cnn import Convolution
 from jax_sentemb.recipes import read_config
+from jax_sentemb.settings import assign
 from jax_sentemb.training.run import results_text, run
 from jax_sentemb.training.run_metadata import description
 
@@ -82,6 +83,25 @@ def test_a_cross_encoder_goes_on_from_the_one_that_learned_classes_before_it(tmp
     events = [json.loads(line) for line in (tmp_path / "pretrain" / "metrics.jsonl").read_text().splitlines()]
     assert any("train/accuracy" in event for event in events)
     assert json.loads((tmp_path / "pretrain" / "scores.json").read_text())["scores"]["grammar-dev"]["n"] == 60
+
+
+def test_sizes_of_a_new_encoder_count_for_the_first_of_two_runs(tmp_path, capsys):
+    config = read_config(f"{Path(__file__).parents[1] / 'configs' / 'is_bert_ssl_ft.py'}:tiny")
+    config.pretrain.train.max_steps = config.train.max_steps = 0
+    assert run(config, tmp_path) == 0
+    assert "is not used" not in capsys.readouterr().out
+    for folder, size in (("pretrain", 32), (".", 256)):
+        assert json.loads((tmp_path / folder / "config.json").read_text())["encoder.hidden_size"] == size
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("train.seed", 7), ("encoder.weights", "bert"), ("encoder.dropout", 0.5), ("eval.data", "senteval")]
+)
+def test_what_both_runs_share_cannot_be_set_for_the_first_alone(name, value):
+    config = read_config(f"{Path(__file__).parents[1] / 'configs' / 'is_bert_ssl_ft.py'}:tiny")
+    assign(config, f"pretrain.{name}", value)
+    with pytest.raises(ConfigError, match=rf"^pretrain\.{name}={value}: both runs have one value; set {name}={value}$"):
+        check(config)
 
 
 def test_the_run_before_needs_its_own_text_and_the_message_names_its_setting():

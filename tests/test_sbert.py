@@ -80,7 +80,8 @@ def test_its_parts_are_those_of_the_task_and_start_in_their_bounds(weights):
     kernel, bound = np.asarray(params["classifier"]["kernel"]), (3 * 40) ** -0.5
     assert kernel.shape == (3 * 40, 3)
     assert 0.95 * bound < np.abs(kernel).max() <= bound
-    assert method.init(ENCODER, {**loaded, "cnn": "as loaded"}, key).params["cnn"] == "as loaded"
+    cnn = Convolution((1, 3), 20).init(jax.random.key(7), 16)
+    assert method.init(ENCODER, {**loaded, "cnn": cnn}, key).params["cnn"] is cnn
 
 
 @pytest.mark.parametrize("convolution", [None, Convolution((1, 3), 5)])

@@ -219,9 +219,10 @@ def test_with_repetition_the_views_are_the_two_texts_and_momentum_and_masks_read
         (SimCSE(repetition=-0.1), r"method\.repetition=-0.1 must be at least 0 and at most 1"),
         (SimCSE(repetition=1.5), r"method\.repetition=1.5 must be at least 0 and at most 1"),
         (SimCSE(repetition=0.3, ami=AttentionMI()), r"method\.ami .*set method\.repetition=0"),
+        (SimCSE(negatives=False, momentum=Momentum()), r"method\.momentum is a queue of negatives.* set method\.momentum=None"),
     ],
 )
-def test_repetition_out_of_range_or_with_ami_is_refused_in_one_line(method, says):
+def test_settings_that_exclude_each_other_are_refused_in_one_line(method, says):
     with pytest.raises(ConfigError, match=says) as caught:
         method.check(ENCODER, 8)
     assert "\n" not in str(caught.value)

@@ -72,7 +72,7 @@ def test_pooling_and_length_of_the_directory_take_the_place_of_the_methods(encod
 
 
 def test_a_method_may_ask_for_its_own_and_one_with_a_convolution_says_so(encoder):
-    asked = config_of(encoder, SimCSE(), readout="method")
+    asked = config_of(encoder, SimCSE(), readout="method", eval=Evaluation(max_seq_length=9))
     assert started(asked) == (asked, [])
     config, notes = started(config_of(encoder, ISBERT()))
     assert config.method == ISBERT()
@@ -88,8 +88,15 @@ def test_plain_encoders_and_masked_language_models_keep_what_recipes_say(encoder
     (plain / "jax_sentemb.json").unlink()
     assert sentence_pooling(plain) == "mean"
     (plain / "modules.json").unlink()
-    config = config_of(plain, SimCSE())
+    config = config_of(plain, SimCSE(), eval=Evaluation(max_seq_length=9))
     assert started(config) == (config, [])
+
+
+@pytest.mark.parametrize(("given", "kept", "own"), [(0, 40, 128), (128, 128, 128), (9, 9, 9)])
+def test_a_length_that_is_given_counts_and_otherwise_that_of_the_start(encoder, given, kept, own):
+    for options, length in (({}, kept), ({"readout": "method"}, own)):
+        config = config_of(encoder, SimCSE(), eval=Evaluation(max_seq_length=given), **options)
+        assert started(config)[0].eval.max_seq_length == length
 
 
 def test_the_average_with_the_start_is_of_the_encoder_only():

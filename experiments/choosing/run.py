@@ -32,6 +32,7 @@ from jax_sentemb.recipes import read_config
 from jax_sentemb.training.loop import batches_on_device
 from jax_sentemb.training.optimizer import make_optimizer
 from jax_sentemb.training.setup import corpus_sample, prepare
+from jax_sentemb.training.starting_encoder import MAX_SEQ_LENGTH
 from jax_sentemb.training.step import create_state, make_step
 from jax_sentemb.training.validation import Validation
 
@@ -164,7 +165,7 @@ def train(options):
                 def embed(params, rows, method=method, encoder=make_encoder(material.encoder_config)):
                     return method.embed(encoder, {"encoder": params}, rows)
 
-                embedders[method.pooling] = Embedder(embed, material.tokenizer, config.eval.max_seq_length, 64)
+                embedders[method.pooling] = Embedder(embed, material.tokenizer, MAX_SEQ_LENGTH, 64)
             tasks = {task: thinned(material.tasks[task], every) for task, every in SETS.items()}
             tasks["generated pairs"] = StsTask("generated pairs", {"all": ScoredPairs(*synthetic.graded_pairs(200, 1))})
             sentences = corpus_sample(material, SAMPLE, 0)

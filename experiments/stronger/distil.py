@@ -128,7 +128,7 @@ def config_of(options: argparse.Namespace, settings: dict[str, Any], seed: int) 
         "data.files": "mix.txt", "data.max_seq_length": 256,
         "method.teacher": "TEACHER", "method.teacher_precision": options.precision, "train.precision": options.precision,
         "eval.held_out": str(options.texts / "held_out.txt"), "eval.select": "agreement", "eval.report_sentences": 0,
-        "eval.max_seq_length": 128, "encoder.dropout": 0.0, "train.seed": seed, "train.save_steps": 250, "data.num_workers": 0,
+        "encoder.dropout": 0.0, "train.seed": seed, "train.save_steps": 250, "data.num_workers": 0,
     }  # fmt: skip
     config = read_config("distill_encoder")
     for name, value in (common | settings).items():

@@ -98,6 +98,10 @@ def main(argv: list[str]) -> int:
 def _text_option(options: argparse.Namespace) -> tuple[str, str]:
     """Return the option that names the text of the corpus, and its value."""
     if not is_vectors(options.corpus):
+        if options.corpus_text:
+            raise ConfigError(
+                f"--corpus-text goes with a directory of vectors, and --corpus {options.corpus} is text; leave it out"
+            )
         return "--corpus", options.corpus
     if not options.corpus_text:
         raise ConfigError(f"--corpus {options.corpus} has vectors, and dedup copies records of the text; give --corpus-text too")

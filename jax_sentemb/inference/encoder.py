@@ -228,6 +228,10 @@ class SentenceEncoder(ChangeableSettings):
             choice("chunks", chunks, CHUNKS)
             if output_value != "sentence_embedding":
                 raise ConfigError(f"chunks={chunks!r} gives sentence embeddings only; leave out output_value={output_value!r}")
+        shaping = {"truncate_dim": truncate_dim, "normalize_embeddings": normalize_embeddings, "precision": precision != "float32"}
+        if output_value == "token_embeddings" and any(shaping.values()):
+            name = next(name for name, value in shaping.items() if value)
+            raise ConfigError(f"{name} is for sentence embeddings; leave it out with output_value={output_value!r}")
         flag("normalize_embeddings", normalize_embeddings)
         flag("convert_to_numpy", convert_to_numpy)
         flag("convert_to_tensor", convert_to_tensor)

@@ -39,9 +39,10 @@ class CrossEncoder(Method):
     """
 
     task: str = setting("scores", choices=("scores", "classes"))  # whether pairs have scores or classes
-    classes: tuple[str, ...] = ("entailment", "neutral", "contradiction")  # labels of task=classes; the first means similar
+    # Labels of the pairs; the first means similar.
+    classes: tuple[str, ...] = setting(("entailment", "neutral", "contradiction"), used_if="task=classes")
     top_score: float = setting(5.0, above=0, used_if="task=scores")  # the largest gold score (STS-B: 5)
-    pooling: str = "cls"  # pooling of the encoder; the score is read from [CLS]
+    pooling: str = setting("cls", choices=("cls",))  # the score is read from [CLS]
     is_cross_encoder = True  # `embed` takes rows of joined pairs and returns their scores
 
     def check(self, encoder: TokenEncoder, batch_size: int) -> None:

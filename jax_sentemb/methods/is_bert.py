@@ -46,7 +46,7 @@ class ISBERT(EmbeddingMethod):
 
     def init(self, encoder: TokenEncoder, loaded: Params, key: Key[Array, ""]) -> InitialState:
         """Return the parameters {"encoder", "cnn"}; the convolution is fresh unless the directory has one."""
-        cnn = loaded.get("cnn") or self.convolution.init(key, encoder.config.hidden_size)
+        cnn = self.convolution.loaded_or_new(loaded.get("cnn"), key, encoder.config.hidden_size)
         return InitialState({"encoder": loaded["encoder"], "cnn": cnn})
 
     def encode(self, encoder: TokenEncoder, params: Params, state: TrainState, batch: Batch, seeds: Seeds) -> TokenFeatures:

@@ -67,7 +67,7 @@ class MultiView(Method):
         "discriminative", choices=("discriminative", "generative", "both")
     )  # what is learned: similar views, the next words, or both
     views: str = setting("fg", choices=VIEWS)  # fg, or an ablation: f, g, ff, gg
-    hidden: int = setting(1024, least=1, used_if="views=fg|f|ff")  # width of the GRU in each direction
+    hidden: int = setting(1024, least=1)  # width of the GRU in each direction, and half the width of a linear view
     context: int = setting(3, least=1, used_if="form=discriminative|both")  # largest distance of neighbouring sentences
     negatives: int = setting(
         5, least=1, used_if="form=generative|both"

@@ -60,7 +60,7 @@ class SBERT(EmbeddingMethod):
         params: Params = {"encoder": loaded["encoder"]}
         width = encoder.config.hidden_size
         if self.convolution is not None:
-            params["cnn"] = loaded.get("cnn") or self.convolution.init(cnn_key, width)
+            params["cnn"] = self.convolution.loaded_or_new(loaded.get("cnn"), cnn_key, width)
             width = self.convolution.width
         if self.task == "classes":
             bound = (3 * width) ** -0.5

@@ -65,7 +65,7 @@ class SimCSE(EmbeddingMethod):
     tell whose view it is. The state's `params` are {"encoder", "head", "token_head" (only with mlm_weight)}.
     """
 
-    temperature: float = setting(0.05, above=0, used_if="negatives")  # divides the cosines (papers: 0.05)
+    temperature: float = setting(0.05, above=0)  # divides the cosines (papers: 0.05)
     pooling: str = setting("cls", choices=POOLINGS)  # how token states become an embedding
     head: bool = True  # use an MLP on the embedding in training
     negatives: bool = True  # use negatives; False: the positive pair alone (miCSE, Table 4)
@@ -94,6 +94,14 @@ class SimCSE(EmbeddingMethod):
                 Setting("method.repetition", self.repetition),
                 ": a repeated token moves those after it, so the attention of the two views does not correspond; set ",
                 Setting("method.repetition", 0),
+            )
+        if self.momentum is not None and not self.negatives:
+            raise ConfigError(
+                Setting("method.momentum"),
+                " is a queue of negatives, and there are none with ",
+                Setting("method.negatives", False),
+                ": set ",
+                Setting("method.momentum", None),
             )
         if self.rank_consistency and batch_size < 3:
             raise ConfigError(

@@ -56,6 +56,29 @@ class Convolution:
             }
         return params
 
+    def loaded_or_new(self, loaded: Params | None, key: Key[Array, ""], width: int) -> Params:
+        """Return the convolution of a directory, or a new one if it has none.
+
+        Raises:
+            ConfigError: That of the directory has other windows or another number of filters.
+        """
+        if not loaded:
+            return self.init(key, width)
+        given = {int(name.removeprefix("window_")): layer["kernel"].shape[-1] for name, layer in loaded.items()}
+        if given != dict.fromkeys(self.windows, self.filters):
+            raise ConfigError(
+                Setting("method.convolution.windows", self.windows),
+                " and ",
+                Setting("method.convolution.filters", self.filters),
+                " do not fit the convolution of ",
+                Setting("encoder.weights"),
+                ": set ",
+                Setting("method.convolution.windows", sorted(given)),
+                " and ",
+                Setting("method.convolution.filters", min(given.values())),
+            )
+        return loaded
+
     def apply(
         self,
         params: Params,

@@ -79,9 +79,7 @@ def train(
     with spelled(keyword):
         model, teacher = _model_name("model", model), _model_name("teacher", teacher)
         recipe = recipe or ("distill_encoder" if teacher else "simcse")
-        if chosen := _layers_text(layers):
-            settings["encoder.layers"] = chosen
-        config = _config(sentences, model, recipe, settings, teacher)
+        config = _config(sentences, model, recipe, settings, teacher, _layers_text(layers))
         if workdir is not None:
             return _train(config, sentences, user_path(workdir))
         folder = tempfile.mkdtemp(prefix="jax_sentemb-")
@@ -147,22 +145,26 @@ def _train(config: Config, sentences: str | Path | Iterable[str], workdir: Path,
     return SentenceEncoder(folder)
 
 
-def _config(sentences: Any, model: str, recipe: str | Path | Config, settings: Mapping[str, Any], teacher: str = "") -> Config:
-    """Return the recipe with the model, the files, the teacher and the settings of a call."""
+def _config(
+    sentences: Any, model: str, recipe: str | Path | Config, settings: Mapping[str, Any], teacher: str = "", layers: str = ""
+) -> Config:
+    """Return the recipe with the model, the files, the teacher, the layers and the settings of a call."""
     if isinstance(sentences, Config):
         raise ConfigError("train(sentences, model, recipe): the first argument is the text; give a Config as recipe=")
     if isinstance(sentences, str) and not sentences.strip():
         raise ConfigError("sentences is empty: give a list of str, or the name of a text file")
     config = copy.deepcopy(recipe) if isinstance(recipe, Config) else read_config(str(recipe))
     is_student = isinstance(config.method, Distillation) and START not in teacher_names(config.method.teacher)
-    if teacher:
-        name = "method.teacher" if is_student else "eval.teacher"
-        if name in dict(resolve_names(config, settings)):
-            raise ConfigError(f"teacher and {name} are one setting: give one of them")
-        settings = {**settings, name: teacher}
-        if not model and is_student and teacher != START and "encoder.layers" in settings:
-            model = _layers_from(teacher, settings["encoder.layers"])
-    change(config, resolve_names(config, settings))
+    teacher_name = "method.teacher" if is_student else "eval.teacher"
+    model_name = "encoder.vectors" if isinstance(config.encoder, Words) else "encoder.weights"
+    given = dict(resolve_names(config, settings))
+    arguments = {"model": (model_name, model), "teacher": (teacher_name, teacher), "layers": ("encoder.layers", layers)}
+    for argument, (name, value) in {"sentences": ("data.files", "..."), **arguments}.items():
+        if value and name in given:
+            raise ConfigError(f"{argument} and {name} are one setting: give one of them")
+    if not model and teacher and is_student and teacher != START and (chosen := layers or given.get("encoder.layers")):
+        arguments["model"] = model_name, _layers_from(teacher, chosen)
+    change(config, [*resolve_names(config, settings), *(pair for pair in arguments.values() if pair[1])])
     if config.sweep or config.variants:
         raise ConfigError(
             Setting("--config", recipe), ": trains several models; use jax-sentemb train --config for a study or a sweep"
@@ -171,10 +173,6 @@ def _config(sentences: Any, model: str, recipe: str | Path | Config, settings: M
         raise ConfigError(
             Setting("--config", recipe), ": a cross-encoder has no sentence embeddings; use jax-sentemb train --config"
         )
-    if isinstance(config.encoder, Words):
-        config.encoder.vectors = str(model or config.encoder.vectors)
-    else:
-        config.encoder.weights = str(model or config.encoder.weights)
     config.data.files = str(sentences) if isinstance(sentences, str | Path) else CORPUS
     return config
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from jax_sentemb.config import Config
+from jax_sentemb.config import Config, Encoder
 from jax_sentemb.errors import PREEMPTED, BusyError, ConfigError, NumericsError, Setting, flag, in_python, keyword
 from jax_sentemb.files import open_in_place, path_in_errors, user_path, write_all
 from jax_sentemb.formats.checkpoint import check_path
@@ -103,8 +103,8 @@ def _run_one(config: Config, workdir: Path, begin: Callable[[], None] = lambda: 
                 return code
             if not (export := find_export(workdir / "pretrain")):
                 raise ConfigError(Setting("pretrain"), ": the model of this run cannot be exported, so no run can start from it")
-            start = {"weights": str(export), "readout": "method", "layers": ""}
-            config = dataclasses.replace(config, encoder=dataclasses.replace(config.encoder, **start))
+            encoder = Encoder(weights=str(export), readout="method", dropout=getattr(config.encoder, "dropout", Encoder.dropout))
+            config = dataclasses.replace(config, encoder=encoder)
         try:
             code = _run(config, workdir, brief)
         except NumericsError:  # other errors are raised before training starts

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import jax
 
-from jax_sentemb.config import Config, Encoder, Evaluation
+from jax_sentemb.config import Config, Encoder
 from jax_sentemb.distillation.teacher import teacher_names
 from jax_sentemb.errors import ConfigError, Message, Setting, note_text
 from jax_sentemb.evaluation.agreement import SELECTING
@@ -23,6 +23,7 @@ from jax_sentemb.training.checkpoint_selection import measure_name
 from jax_sentemb.training.encoder_source import starting_config
 from jax_sentemb.types import Params
 
+MAX_SEQ_LENGTH = 128  # tokens of a sentence in evaluations, unless the settings or the start have a length
 CONTINUED = ("encoder", "cnn", "pooler", "token_head")  # parts that a method continues to train if the directory has them
 # Losses that are not reported: of Spearman x 100, and of the reciprocal rank x 100, which fell by up to 2.3 in runs whose scores
 # on labelled pairs rose (experiments/adapting).
@@ -87,9 +88,18 @@ def check_anchor(config: Config) -> None:
 def with_start(config: Config, start: Start | None) -> tuple[Config, list[str]]:
     """Return the config with the pooling and the length of the start, and notes to print.
 
-    A method that is defined for another embedding keeps its own. The length is `eval.max_seq_length`, unless that was set. If the
-    start is a teacher, the config has its name.
+    A method that is defined for another embedding keeps its own. If `eval.max_seq_length` is 0, it is the length of a start that is
+    kept, or else 128. If the start is a teacher, the config has its name.
     """
+    config, notes = _with_readout(config, start)
+    if not config.eval.max_seq_length:
+        length = start.max_seq_length if start is not None and is_kept(config, start) else MAX_SEQ_LENGTH
+        config = dataclasses.replace(config, eval=dataclasses.replace(config.eval, max_seq_length=length))
+    return config, notes
+
+
+def _with_readout(config: Config, start: Start | None) -> tuple[Config, list[str]]:
+    """Return the config with the teacher and the pooling of the start, and notes to print."""
     check_anchor(config)
     config = _with_start_as_teacher(config, start)
     notes = []
@@ -109,8 +119,6 @@ def with_start(config: Config, start: Start | None) -> tuple[Config, list[str]]:
             kept = f"{start.name} is a sentence encoder with {pooling} pooling, which this run keeps; for {config.method.pooling} "
             notes.append(note_text(kept, "pooling set ", Setting("encoder.readout", "method")))
             config = dataclasses.replace(config, method=changed)
-    if config.eval.max_seq_length == Evaluation.max_seq_length != start.max_seq_length and is_kept(config, start):
-        config = dataclasses.replace(config, eval=dataclasses.replace(config.eval, max_seq_length=start.max_seq_length))
     if start.dense:
         is_used = is_kept(config, start) and config.method.dense is None
         place = "on their output" if reads_dense(config.method) else "on the embedding before them"
