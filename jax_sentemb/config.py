@@ -6,6 +6,7 @@ for instance --config.optimizer.learning_rate=1e-5. The comment next to or above
 
 import dataclasses
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -205,12 +206,13 @@ def sized(config: Config, size: str) -> Config:
         config.sweep = ""
         held_out = 16 if config.data.validation else 0
         config.data = Data(
-            files="grammar:400", vocab_size=1000, max_seq_length=24, batch_size=8, validation=held_out, pack=config.data.pack,
+            files="grammar:400", max_seq_length=24, batch_size=8, validation=held_out, pack=config.data.pack,
             length_grouping=config.data.length_grouping,
         )  # fmt: skip
         if isinstance(config.encoder, Words):
             config.encoder = dataclasses.replace(config.encoder, vectors="", hidden_size=12)
         else:
+            config.data.vocab_size = 1000
             config.encoder = dataclasses.replace(
                 config.encoder, weights="", from_scratch=True, hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
                 intermediate_size=64,
@@ -241,21 +243,7 @@ def check(config: Config) -> None:
         raise ConfigError(
             Setting("train.fused_attention"), " and ", Setting("train.attention_block"), " exclude each other: set only one of them"
         )
-    if config.optimizer.plateau_factor < 1 and not config.data.validation:
-        raise ConfigError(
-            Setting("optimizer.plateau_factor", config.optimizer.plateau_factor),
-            " needs held-out sentences: ",
-            Setting("data.validation", 1000),
-        )
-    if config.optimizer.plateau_factor < 1 and (config.eval.select == "last" or not config.eval.eval_steps):
-        raise ConfigError(
-            Setting("optimizer.plateau_factor", config.optimizer.plateau_factor),
-            " needs a score that is measured during training: set ",
-            Setting("eval.eval_steps"),
-            " and leave ",
-            Setting("eval.select"),
-            " empty",
-        )
+    _check_rate(config)
     if 0 < config.data.validation < config.data.batch_size:
         raise ConfigError(
             Setting("data.validation", config.data.validation),
@@ -275,11 +263,8 @@ def check(config: Config) -> None:
             ": the exported layer W is trained and has no counterpart in the start; remove it, or set ",
             Setting("method.output", "student"),
         )
-    if 0 < config.eval.max_seq_length < 3:
-        raise ConfigError(Setting("eval.max_seq_length", config.eval.max_seq_length), " must be 0 or at least 3")
     _check_selection(config)
     _check_variants(config)
-    rate_steps(config.optimizer.lr_scheduler_type, config.optimizer.lr_steps)
     rewind_window(config.train.on_nan)
     chunk = config.train.grad_cache_chunk
     if chunk and config.data.batch_size % chunk:
@@ -299,14 +284,51 @@ def check(config: Config) -> None:
             raise
 
 
+def _check_rate(config: Config) -> None:
+    rate_steps(config.optimizer.lr_scheduler_type, config.optimizer.lr_steps)
+    factor = config.optimizer.plateau_factor
+    if factor < 1 and not config.data.validation:
+        raise ConfigError(
+            Setting("optimizer.plateau_factor", factor),
+            " needs held-out sentences: ",
+            Setting("data.validation", 1000),
+        )
+    if factor < 1 and (config.eval.select == "last" or not config.eval.eval_steps):
+        raise ConfigError(
+            Setting("optimizer.plateau_factor", factor),
+            " needs a score that is measured during training: set ",
+            Setting("eval.eval_steps"),
+            " and leave ",
+            Setting("eval.select"),
+            " empty",
+        )
+
+
 def unused_notes(config: Config) -> list[str]:
     """Return a note for each setting that was changed and has no effect."""
-    found = list(unused(dataclasses.replace(config, pretrain=None)))  # that run has its own notes
-    existing = {"data.tokenizer": config.data.tokenizer, "encoder.weights": getattr(config.encoder, "weights", "")}
-    if (size := config.data.vocab_size) != Data.vocab_size:
-        vocabulary = Setting("data.vocab_size", size)
-        found += [(vocabulary, Setting(name, value)) for name, value in existing.items() if value][:1]
-    return [note_text(changed, " is not used, since ", cause) for changed, cause in found]
+    own = unused(dataclasses.replace(config, pretrain=None))  # that run has its own notes
+    return [note_text(changed, " is not used, since ", cause) for changed, cause in (*own, *_unused_across(config))]
+
+
+def _unused_across(config: Config) -> Iterator[tuple[Setting, Setting | str]]:
+    """Yield each changed setting that another section makes useless, and the cause."""
+    data, weights = config.data, getattr(config.encoder, "weights", "")
+    causes: dict[str, Setting | str] = {}
+    if weights or data.tokenizer:
+        causes["data.vocab_size"] = (
+            Setting("data.tokenizer", data.tokenizer) if data.tokenizer else Setting("encoder.weights", weights)
+        )
+    if not data.files.startswith("arguments:"):
+        causes |= dict.fromkeys(("data.fold", "data.scheme"), Setting("data.files", data.files))
+    if not data.subset and not data.files.startswith("grammar:"):
+        causes["data.subset_seed"] = Setting("data.subset", data.subset)
+    if getattr(config.method, "dropout", None) is False:
+        causes["encoder.dropout"] = Setting("method.dropout", False)
+    if isinstance(config.encoder, Words):
+        of_bert = ("data.tokenizer", "data.vocab_size", "train.fused_attention", "train.attention_block", "train.remat")
+        causes |= dict.fromkeys(of_bert, "this recipe trains on word vectors")
+    values, defaults = flatten(config), flatten(Config(config.method, encoder=type(config.encoder)()))
+    yield from ((Setting(name, values[name]), cause) for name, cause in causes.items() if values[name] != defaults[name])
 
 
 def _check_variants(config: Config) -> None:
@@ -333,6 +355,8 @@ def _check_pretraining(config: Config, first: Config) -> None:
 
 
 def _check_selection(config: Config) -> None:
+    if 0 < config.eval.max_seq_length < 3:
+        raise ConfigError(Setting("eval.max_seq_length", config.eval.max_seq_length), " must be 0 or at least 3")
     if config.eval.select == "validation" and not config.data.validation:
         raise ConfigError(Setting("eval.select", "validation"), " needs held-out sentences: ", Setting("data.validation", 1000))
     if config.eval.patience and not config.eval.eval_steps:

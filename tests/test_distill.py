@@ -184,6 +184,7 @@ def test_vectors_of_a_text_with_blank_lines_have_a_row_for_each_line(teacher, ca
     [
         (("--width", "17"), 2, "--width 17 is more than the model's 16 dimensions"),
         (("--vectors", "x"), 2, "give --epochs"),
+        (("--learning-rate", "0.1"), 2, "--learning-rate is not used: only training has it; give --epochs"),
         (("--model", "static"), 2, "already"),
         (("--corpus", "other.txt", "--vectors", "vectors", "--epochs", "1", "--width", "8"), 3, "--vectors"),
         (("--sif", "-1"), 2, "--sif"),

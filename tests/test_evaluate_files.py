@@ -234,6 +234,8 @@ MISTAKES = [
     (["MODEL", "--pairs", "PAIRS", "--pair-columns", "a,b,c"], 3, "has no column 'a'"),
     (["MODEL", "--pairs", "OTHER"], 3, ": no row has a score or a label; name the columns sentence1, sentence2, and"),
     (["MODEL", "--pairs", "OTHER", "--pair-columns", "sentence1,sentence2,gold"], 3, "60 pairs have 1 distinct score; give pairs"),
+    (["MODEL", "--pairs", "PAIRS", "--tasks", "sts"], 2, "--tasks is not used: it is for SentEval's tasks, and --pairs is a file"),
+    (["MODEL", "--pairs", "PAIRS", "--sample", "0"], 2, "--sample is an option of --labels; give --labels or leave it out"),
     (["MODEL", "--pairs", "PAIRS", "--split", "dev"], 2, "--split is an option of --retrieval; give --retrieval or leave it out"),
     (["MODEL", "--pairs", "PAIRS", "--data", "x"], 2, "--data cannot be combined with --pairs"),
     (["--pairs", "PAIRS"], 2, "no model: name a model directory"),

@@ -8,7 +8,7 @@ import pytest
 from jax_sentemb.config import Config, Data, Optimizer, check
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.methods.simcse import SimCSE
-from jax_sentemb.training.optimizer import make_optimizer, make_schedule
+from jax_sentemb.training.optimizer import make_optimizer, make_schedule, warmup_notes
 
 STEPS = 6
 
@@ -75,6 +75,13 @@ def test_a_rate_that_falls_in_steps():
 def test_a_share_of_all_steps_warms_up():
     rate = make_schedule(Optimizer(learning_rate=1.0, warmup_ratio=0.1), 200)
     assert [float(rate(step)) for step in (10, 20, 110, 200)] == pytest.approx([0.5, 1.0, 0.5, 0.0])
+    assert warmup_notes(Optimizer(warmup_steps=10), 11) == warmup_notes(Optimizer(warmup_ratio=0.5), 2) == []
+    assert warmup_notes(Optimizer(warmup_steps=10), 0) == []
+    (note,) = warmup_notes(Optimizer(learning_rate=0.5, warmup_steps=10), 10)
+    assert note == (
+        "--config.optimizer.warmup_steps=10: the run has 10 steps, so --config.optimizer.learning_rate=0.5 is not reached; "
+        "lower the warm-up"
+    )
     explicit = make_schedule(Optimizer(learning_rate=1.0, warmup_ratio=0.1, warmup_steps=10), 200)
     assert float(explicit(10)) == pytest.approx(1.0)
 

@@ -48,6 +48,8 @@ def test_what_cannot_be_scored_is_said(tmp_path):
             score(Letters(), [PAIRS[0], ("a", "b", gold)])
     with pytest.raises(DataError, match="all 4 pairs have the gold score 1"):
         score(Letters(), [(first, second, 1) for first, second, _ in PAIRS])
+    with pytest.raises(ConfigError, match=r"^tasks='STS12' are those of a SentEval folder"):
+        score(Letters(), PAIRS, "STS12")
     with pytest.raises(ConfigError, match=r"^tasks=STS99 is unknown"):
         score(Letters(), tmp_path, "STS99")
     with pytest.raises(DataError, match=r"absent\.tsv': no such file"):

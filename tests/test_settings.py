@@ -196,6 +196,11 @@ def test_limits():
         ({"encoder.weights": "bert", "encoder.hidden_size": 64}, "encoder.hidden_size=64", "encoder.weights=bert"),
         ({"encoder.weights": "bert", "data.vocab_size": 64}, "data.vocab_size=64", "encoder.weights=bert"),
         ({"data.vocab_size": 64, "encoder.hidden_size": 64}, "", ""),
+        ({"data.files": "a.txt", "data.fold": 3}, "data.fold=3", "data.files=a.txt"),
+        ({"data.files": "arguments:a.csv", "data.fold": 3}, "", ""),
+        ({"data.subset_seed": 3}, "data.subset_seed=3", "data.subset=0.0"),
+        ({"data.subset_seed": 3, "data.subset": 0.5}, "", ""),
+        ({"data.subset_seed": 3, "data.files": "grammar:50"}, "", ""),
     ],
 )
 def test_a_changed_setting_without_effect_is_noted(changes, unused_name, cause):
@@ -204,6 +209,22 @@ def test_a_changed_setting_without_effect_is_noted(changes, unused_name, cause):
         assign(config, name, value)
     notes = [f"{unused_name} is not used, since {cause}"] if unused_name else []
     assert [note.replace("--config.", "") for note in unused_notes(config)] == notes
+
+
+@pytest.mark.parametrize(
+    ("recipe", "name", "value", "cause"),
+    [
+        ("ct", "encoder.dropout", 0.5, "method.dropout=False"),
+        ("quick_thoughts", "data.vocab_size", 64, "this recipe trains on word vectors"),
+        ("quick_thoughts", "train.remat", True, "this recipe trains on word vectors"),
+        ("cross_encoder_stsb", "method.classes", ("a", "b"), "method.task=scores"),
+    ],
+)
+def test_a_changed_setting_that_the_recipe_does_not_use_is_noted(recipe, name, value, cause):
+    config = copy.deepcopy(RECIPES[recipe])
+    assign(config, name, value)
+    text = ",".join(value) if isinstance(value, tuple) else value
+    assert [note.replace("--config.", "") for note in unused_notes(config)] == [f"{name}={text} is not used, since {cause}"]
 
 
 def test_the_first_condition_that_is_not_met_is_the_cause():

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from jax_sentemb.cli.encode import add_text_options
-from jax_sentemb.cli.program import EXIT_CODES, Parser, positive, start
+from jax_sentemb.cli.program import EXIT_CODES, Parser, leave_out, positive, start
 from jax_sentemb.cli.recommend import Advice, CorpusSummary, advise, advised_length
 from jax_sentemb.data.corpus import MIN_ORDER_CHECK, TEXTS, is_ordered, is_running_text, several_sentences, words_in_common
 from jax_sentemb.data.corpus_files import open_text, sources_of
@@ -41,6 +41,8 @@ examples:
 def main(argv: list[str]) -> int:
     """Run the command line `argv` (program name first) and return the exit code."""
     options = parser().parse_args(argv[1:])
+    if options.weights or options.tokenizer:
+        leave_out(options, ["vocab_size"], "no new vocabulary is made; leave out --weights and --tokenizer")
     facts = survey(options)
     advice = facts["advice"]
     if options.json:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from jax_sentemb.cli.collection import Collection, Opener, parser_of, print_empty, print_noise, print_rows
-from jax_sentemb.cli.program import Parser, count, finite, positive, start
+from jax_sentemb.cli.program import Parser, count, finite, leave_out, positive, start
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.system.terminal import counted, table
 
@@ -41,6 +41,8 @@ def main(argv: list[str]) -> int:
     options = parser().parse_args(argv[1:])
     if options.k and (options.threshold is not None or options.min_size):
         raise ConfigError("--k puts every sentence into a group: leave out --threshold and --min-size")
+    if not options.k:
+        leave_out(options, ["seed"], "only --k draws first centres")
     from jax_sentemb.retrieval.kmeans import kmeans
     from jax_sentemb.retrieval.search import community_detection
 

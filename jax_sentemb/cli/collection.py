@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Int
 
 from jax_sentemb.cli.encode import add_chunks_option, add_model_options, load_encoder, note, split_texts
-from jax_sentemb.cli.program import EXIT_CODES, Parser
+from jax_sentemb.cli.program import EXIT_CODES, Parser, leave_out
 from jax_sentemb.data.chunks import CHUNKS, ChunkRecords, ChunkTexts
 from jax_sentemb.data.corpus_files import corpus_name, open_text
 from jax_sentemb.data.records import Record, Records
@@ -124,6 +124,7 @@ class Opener:
                     f"--corpus-text {options.corpus_text}: --corpus {options.corpus} is text already; remove --corpus-text"
                 )
             return self.text("--corpus", options.corpus, check_sources=check_sources)
+        self._check_vector_options()
         vectors = Vectors(user_path(options.corpus), not options.no_verify)
         self._check_chunks(vectors)
         if options.model:
@@ -144,6 +145,16 @@ class Opener:
         has_ids = records is not None and (records.ids is not None or not vectors.is_marked)
         collection = Collection(known, records and records.texts, lambda: vectors.sources, records if has_ids else vectors, empty)
         return self._with_chunks(collection, vectors, records, has_ids) if vectors.has_chunks else collection
+
+    def _check_vector_options(self) -> None:
+        """Raise ConfigError for options that neither the vectors of --corpus nor queries need."""
+        options = self.options
+        if options.corpus_text or getattr(options, "queries", None):
+            return
+        leave_out(options, ("column", "join", "id"), f"--corpus {options.corpus} has vectors; give their text by --corpus-text")
+        if not hasattr(options, "queries"):  # which would be encoded
+            problem = f"--corpus {options.corpus} has vectors, so nothing is encoded"
+            leave_out(options, ("dtype", "batch_size", *(() if options.model else ("max_seq_length",))), problem)
 
     @staticmethod
     def _with_chunks(collection: Collection, vectors: Vectors, records: Records | None, has_ids: bool) -> Collection:

@@ -4,7 +4,7 @@ import argparse
 import shlex
 
 from jax_sentemb.cli.encode import add_text_options, corpus_sentences, naming_model, note
-from jax_sentemb.cli.program import EXIT_CODES, Parser, count, finite, positive, start
+from jax_sentemb.cli.program import EXIT_CODES, Parser, count, finite, leave_out, positive, start
 from jax_sentemb.errors import ConfigError, plain
 from jax_sentemb.files import user_path
 from jax_sentemb.system.terminal import Progress
@@ -36,6 +36,8 @@ def main(argv: list[str]) -> int:
     options = parser().parse_args(argv[1:])
     if options.vectors and not options.epochs:
         raise ConfigError(f"--vectors {options.vectors}: only training reads vectors; give --epochs as well")
+    if not options.epochs:
+        leave_out(options, ("learning_rate", "seed"), "only training has it; give --epochs")
     sentences = corpus_sentences(options)
 
     from jax_sentemb.distillation.distill import Regression, Settings, distill

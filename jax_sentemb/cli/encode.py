@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from jax_sentemb import __version__
-from jax_sentemb.cli.program import EXIT_CODES, Parser, positive, start
+from jax_sentemb.cli.program import EXIT_CODES, Parser, leave_out, positive, start
 from jax_sentemb.data.chunks import CHUNKS, Chunker, ChunkRecords, ChunkTexts
 from jax_sentemb.data.corpus_files import corpus_name, open_text
 from jax_sentemb.data.records import Records
@@ -36,6 +36,8 @@ def main(argv: list[str]) -> int:
     options = parser().parse_args(argv[1:])
     output = options.output
     is_single = output.suffix in (".npy", ".parquet")
+    if is_single:
+        leave_out(options, ["format"], f"--output {output} is one file, whose name says its format")
     if is_single and options.part.total > 1:
         raise ConfigError(f"--part writes shards: give a directory as --output, not {output}")
     records = open_text("--input", options.input, options.column, options.join, options.id)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from jax_sentemb.cli import evaluate_files
-from jax_sentemb.cli.program import Parser, count, positive, start
+from jax_sentemb.cli.program import Parser, count, leave_out, positive, start
 from jax_sentemb.errors import ConfigError, UserError, plain
 from jax_sentemb.files import user_path, write_text
 
@@ -53,6 +53,8 @@ def main(argv: list[str]) -> int:
         return evaluate_files.evaluate(options)
     if not options.data and not (options.arguments and options.model):
         raise ConfigError(f"no data: give {evaluate_files.FORMS}, or --data with SentEval's folder, which has downstream/")
+    if not options.data:
+        leave_out(options, ("tasks", "sts_protocol"), "it is for SentEval's tasks; give --data")
     from jax_sentemb.evaluation import catalog, sts, suite, transfer
 
     if options.fetch:

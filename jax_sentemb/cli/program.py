@@ -10,7 +10,7 @@ import shutil
 import sys
 import traceback
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
 
 from jax_sentemb.cli import cut_files, interrupts
@@ -26,7 +26,7 @@ Exit codes: 0 done, 2 usage, 3 data, 4 model file, 5 numerics (NaN), 6 output in
 
 
 class _Once(argparse.Action):
-    """Reject an option that is given twice."""
+    """Reject an option that is given twice, and note in the namespace which options are given, for `leave_out`."""
 
     _was_given = False
 
@@ -34,6 +34,8 @@ class _Once(argparse.Action):
         if self._was_given:
             parser.error(f"{option_string} is given twice: leave one of them out")
         self._was_given = option_string is not None
+        if self._was_given:
+            namespace.given = {*getattr(namespace, "given", ()), self.dest}
         setattr(namespace, self.dest, values)
 
 
@@ -75,6 +77,13 @@ class Parser(argparse.ArgumentParser):
         close = difflib.get_close_matches(option, self._option_string_actions, 1, 0.75 if advice else 0.6)
         hint = f"; did you mean {close[0]}?" if close else advice
         raise ConfigError(f"option {option} is unknown{hint}" + " (--help lists the options)" * ("--help" not in hint))
+
+
+def leave_out(options: argparse.Namespace, names: Iterable[str], problem: str) -> None:
+    """Raise ConfigError for the first of these options that is given, since it has no effect. `problem` says why."""
+    for name in names:
+        if name in getattr(options, "given", ()):
+            raise ConfigError(f"--{name.replace('_', '-')} is not used: {problem}")
 
 
 def positive(text: str) -> int:

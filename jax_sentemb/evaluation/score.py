@@ -59,6 +59,8 @@ def score(
     files = {name: value for name, value in (("pairs", pairs), ("retrieval", retrieval), ("labels", labels)) if value is not None}
     if (data is not None) + len(files) != 1:
         raise ConfigError("give one of data, pairs, retrieval and labels")
+    if tasks != "sts" and not (isinstance(data, str | Path) and user_path(data).is_dir()):
+        raise ConfigError(f"tasks={tasks!r} are those of a SentEval folder; give the folder as data, or leave tasks out")
     for name, value in files.items():
         return score_files(encoder, name, value, resamples, **options)
     if options:

@@ -36,7 +36,7 @@ def senteval_batcher(
     Args:
         model: A directory that sentence-transformers loads, a SentenceTransformer, or any function from a list of sentences to
             vectors [N, E].
-        batch_size: Sentences that are encoded at a time.
+        batch_size: Sentences that a model encodes at a time. A function gets all that are new at once.
 
     Raises:
         ConfigError: sentence-transformers is not installed.

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import optax
 
 from jax_sentemb import config as settings
+from jax_sentemb.errors import Setting, note_text
 from jax_sentemb.setting_texts import rate_steps
 from jax_sentemb.types import Params, TrainState
 
@@ -72,9 +73,22 @@ def adam_without_bias_correction(b1: float, b2: float, epsilon: float) -> optax.
     return optax.GradientTransformation(init, update)
 
 
+def warmup_steps(options: settings.Optimizer, total_steps: int) -> int:
+    """Return the number of steps in which the learning rate rises from 0."""
+    return options.warmup_steps or round(options.warmup_ratio * total_steps)
+
+
+def warmup_notes(options: settings.Optimizer, total_steps: int) -> list[str]:
+    """Return a note if the run ends before its learning rate has reached `learning_rate`; otherwise []."""
+    if not 0 < total_steps <= (count := warmup_steps(options, total_steps)):
+        return []
+    reached, problem = Setting("optimizer.learning_rate", options.learning_rate), f": the run has {total_steps} steps, so "
+    return [note_text(Setting("optimizer.warmup_steps", count), problem, reached, " is not reached; lower the warm-up")]
+
+
 def make_schedule(options: settings.Optimizer, total_steps: int, steps_per_epoch: int = 1) -> optax.Schedule:
     """Return the learning rate as a function of the step: warm-up from 0, then the form of lr_scheduler_type."""
-    rate, warmup = options.learning_rate, options.warmup_steps or round(options.warmup_ratio * total_steps)
+    rate, warmup = options.learning_rate, warmup_steps(options, total_steps)
     remaining_steps = max(total_steps - warmup, 1)
     main_schedule = {
         "linear": optax.linear_schedule(rate, 0.0, remaining_steps),

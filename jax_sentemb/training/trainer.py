@@ -39,7 +39,7 @@ from jax_sentemb.training.dev_task import dev_metric
 from jax_sentemb.training.logger import Log, check_writers
 from jax_sentemb.training.loop import Hooks, Metrics, batches_on_device, check_finite, fit
 from jax_sentemb.training.measures import make_measures
-from jax_sentemb.training.optimizer import drop_rate, make_optimizer
+from jax_sentemb.training.optimizer import drop_rate, make_optimizer, warmup_notes
 from jax_sentemb.training.results import Results
 from jax_sentemb.training.run_metadata import about, description, model_metadata, write_json
 from jax_sentemb.training.run_sources import run_mark, run_sources, selection_sources
@@ -90,7 +90,7 @@ class Trainer:
         for line in description(setup, self.steps, self.mesh.size).splitlines():
             self.log.info(line)
 
-        for note in (*unused_notes(config), *notes):
+        for note in (*unused_notes(config), *notes, *warmup_notes(config.optimizer, self.steps)):
             self.log.info(note)
 
         self.encoder = run_encoder(config, setup.encoder_config, self.mesh)
