@@ -111,7 +111,7 @@ def test_progress_counts_texts(encoder, mode):
         ({"chunks": True}, r"^chunks=True"),
         (
             {"chunks": "mean", "output_value": "token_embeddings"},
-            r"^chunks='mean' gives sentence embeddings only; leave out output_",
+            r"^chunks is for sentence embeddings; leave out output_",
         ),
         ({"chunks": "mean", "prompt": "a man plays " * 9}, r"^prompt 'a man .* leaves no room for text within max_seq_length=20"),
     ],

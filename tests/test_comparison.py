@@ -61,3 +61,14 @@ def test_a_recipe_cannot_have_the_name_of_the_start(folder):
     base = base_config(str(folder / "corpus.txt"), "text", "", folder / "data")
     with pytest.raises(ConfigError, match="--recipes start has the name of the untrained encoder; rename the file"):
         comparison([str(folder / "start.yaml")], 1, base, Budget(100, 16, 20, "mean"))
+
+
+def test_a_recipe_with_settings_that_all_runs_share_is_refused(folder):
+    """Its evaluation would be left out without a word."""
+    base = base_config("corpus.txt", "text", "", folder / "data")
+    for name, value in (("eval.max_seq_length", 20), ("eval.teacher", "mini"), ("encoder.dropout", 0.2)):
+        (folder / "mine.yaml").write_text(f"recipe: simcse\n{name}: {value}\n")
+        with pytest.raises(ConfigError, match=f"mine changes {name}, which all runs share; remove it"):
+            comparison([str(folder / "mine.yaml")], 1, base, Budget(100, 16, 20, "mean"))
+    (folder / "mine.yaml").write_text("recipe: simcse\neval.eval_steps: 20\n")
+    comparison([str(folder / "mine.yaml")], 1, base, Budget(100, 16, 20, "mean"))

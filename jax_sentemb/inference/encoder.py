@@ -226,12 +226,8 @@ class SentenceEncoder(ChangeableSettings):
         choice("output_value", output_value, ("sentence_embedding", "token_embeddings"))
         if chunks is not None:
             choice("chunks", chunks, CHUNKS)
-            if output_value != "sentence_embedding":
-                raise ConfigError(f"chunks={chunks!r} gives sentence embeddings only; leave out output_value={output_value!r}")
-        shaping = {"truncate_dim": truncate_dim, "normalize_embeddings": normalize_embeddings, "precision": precision != "float32"}
-        if output_value == "token_embeddings" and any(shaping.values()):
-            name = next(name for name, value in shaping.items() if value)
-            raise ConfigError(f"{name} is for sentence embeddings; leave it out with output_value={output_value!r}")
+        if output_value == "token_embeddings":
+            _check_for_tokens(chunks, truncate_dim, normalize_embeddings, precision)
         flag("normalize_embeddings", normalize_embeddings)
         flag("convert_to_numpy", convert_to_numpy)
         flag("convert_to_tensor", convert_to_tensor)
@@ -370,6 +366,18 @@ def _load_again(encoder_type: type[SentenceEncoder], path: str, dtype: str, sett
     for name, value in settings.items():
         setattr(encoder, name, value)
     return encoder
+
+
+def _check_for_tokens(chunks: str | None, truncate_dim: int | None, normalize_embeddings: bool, precision: str) -> None:
+    """Raise ConfigError if `encode` is asked to join, cut, scale or round token embeddings."""
+    is_given = {
+        "chunks": chunks is not None,
+        "truncate_dim": truncate_dim is not None,
+        "normalize_embeddings": normalize_embeddings,
+        "precision": precision != "float32",
+    }
+    for name in filter(is_given.get, is_given):
+        raise ConfigError(f"{name} is for sentence embeddings; leave out output_value='token_embeddings'")
 
 
 def _tensor() -> Callable[[np.ndarray], Any]:

@@ -69,22 +69,15 @@ class MultiView(Method):
     views: str = setting("fg", choices=VIEWS)  # fg, or an ablation: f, g, ff, gg
     hidden: int = setting(1024, least=1)  # width of the GRU in each direction, and half the width of a linear view
     context: int = setting(3, least=1, used_if="form=discriminative|both")  # largest distance of neighbouring sentences
-    negatives: int = setting(
-        5, least=1, used_if="form=generative|both"
-    )  # random words that each word is compared with, in the generative loss
-    beta: float = setting(
-        0.01, least=0, below=1, used_if="form=generative|both and invertible"
-    )  # size of the step towards orthonormal rows of U
-    invertible: bool = setting(
-        True, used_if="form=generative|both"
-    )  # keep the rows of U nearly orthonormal, and use its transpose as g
-    temperature: float = setting(
-        1.0, above=0, used_if="form=discriminative|both"
-    )  # initial temperature of the discriminative score, which is trained
+    negatives: int = setting(5, least=1, used_if="form=generative|both")  # random words that each word is compared with
+    # Size of the step towards orthonormal rows of U.
+    beta: float = setting(0.01, least=0, below=1, used_if="form=generative|both and invertible")
+    invertible: bool = setting(True, used_if="form=generative|both")  # keep the rows of U nearly orthonormal, and take U^T as g
+    # Initial temperature of the discriminative score, which is trained.
+    temperature: float = setting(1.0, above=0, used_if="form=discriminative|both")
     remove_component: bool = setting(True, used_if="form=discriminative|both")  # remove the first direction of each view of a batch
-    iterations: int = setting(
-        5, least=1, used_if="form=discriminative|both and remove_component"
-    )  # steps of the power iteration that finds this direction
+    # Steps of the power iteration that finds this direction.
+    iterations: int = setting(5, least=1, used_if="form=discriminative|both and remove_component")
     ensemble: str = "average"  # how views are joined: average, concatenation, or the name of one view
     pooling: str = "mean"  # pooling of each view over time: mean, max, min, last, or several joined by +
 

@@ -122,7 +122,7 @@ def base_config(corpus: str, column: str, weights: str, senteval: Path) -> Confi
     return Config(
         SimCSE(),
         data=Data(files=corpus, column=column),
-        encoder=Encoder(weights=weights, readout="method"),
+        encoder=Encoder(weights=weights, readout="method" if weights else Encoder.readout),
         eval=Evaluation(data=str(senteval), dev=development),
     )
 
@@ -178,9 +178,11 @@ def _check_recipe(name: str, config: Config, weights: str) -> None:
         changed = [key for key, value in shared.items() if flatten(config.encoder)[key] != value]
         changed = [f"encoder.{key}" for key in changed]
         changed += [f"data.{key}" for key in ("tokenizer", "vocab_size") if getattr(config.data, key) != getattr(Data(), key)]
+        changed += [f"eval.{key}" for key, value in flatten(Evaluation()).items() if getattr(config.eval, key) != value]
+        changed = [key for key in changed if key not in SELECTION]
         if not changed:
             return
-        problem = f"changes the encoder by {changed[0]}, which all runs share; remove it from the recipe"
+        problem = f"changes {changed[0]}, which all runs share; remove it from the recipe"
     raise ConfigError(Setting("--recipes", name), f" {problem}")
 
 
@@ -205,6 +207,7 @@ def _common_settings(budget: Budget) -> dict[str, Any]:
         "optimizer.warmup_ratio": WARMUP,
         "optimizer.plateau_factor": 1.0,
         "train.max_steps": budget.steps,
+        "train.num_train_epochs": Train().num_train_epochs,
         "train.save_steps": Train().save_steps,
         "eval.eval_steps": max(1, budget.steps // EVALUATIONS),
         "eval.select": "",
