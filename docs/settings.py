@@ -17,8 +17,9 @@ INTRODUCTION = """\
 
 This page shows how to change every setting, with its default, meaning and limits. On the command
 line write `--config.data.batch_size=128`, in Python `data__batch_size=128`. A recipe in `configs/`
-overrides some defaults, and `--config RECIPE --help` prints its values. `python docs/settings.py`
-writes this page from the code.
+overrides some defaults, and `--config RECIPE --help` prints its values. *Used if* names the settings
+of the same section on which a setting depends. A run notes each changed setting that it does not
+use. `python docs/settings.py` writes this page from the code.
 """
 SECTIONS = [
     ("", config.Config),
