@@ -13,7 +13,7 @@ from typing import Any
 from jax_sentemb.errors import ConfigError, Setting, note_text
 from jax_sentemb.methods.base import Method
 from jax_sentemb.setting_texts import chosen_layers, rate_steps, rewind_window
-from jax_sentemb.settings import LARGEST, check_settings, check_types, setting, unmet, unused
+from jax_sentemb.settings import LARGEST, check_settings, check_types, setting, unused
 from jax_sentemb.settings import NAMES as NAMES
 from jax_sentemb.settings import flatten as flatten
 from jax_sentemb.settings import setting_lines as setting_lines
@@ -218,7 +218,7 @@ def sized(config: Config, size: str) -> Config:
                 intermediate_size=64,
             )  # fmt: skip
         for name, value in {"teacher": "words:16", "queue_size": 24}.items():
-            if hasattr(config.method, name) and not unmet(config.method, name):
+            if hasattr(config.method, name):
                 setattr(config.method, name, value)
         config.optimizer.learning_rate, config.optimizer.lr_steps = 1e-3, config.optimizer.lr_steps and "3:5e-4"
         config.eval = Evaluation(
@@ -293,14 +293,9 @@ def _check_rate(config: Config) -> None:
             " needs held-out sentences: ",
             Setting("data.validation", 1000),
         )
-    if factor < 1 and (config.eval.select == "last" or not config.eval.eval_steps):
+    if factor < 1 and config.eval.select == "last":
         raise ConfigError(
-            Setting("optimizer.plateau_factor", factor),
-            " needs a score that is measured during training: set ",
-            Setting("eval.eval_steps"),
-            " and leave ",
-            Setting("eval.select"),
-            " empty",
+            Setting("optimizer.plateau_factor", factor), " needs a score, and there is none with ", Setting("eval.select", "last")
         )
 
 
