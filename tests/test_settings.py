@@ -251,8 +251,8 @@ def test_a_condition_names_settings_and_values_that_exist():
     ]
     assert len(conditions) > 20
     for section, (other, _, values) in conditions:
-        limits = fields[section, other].metadata.get("limits") if values else None
-        for value in values.split("|") if limits else ():
+        limits = fields[section, other].metadata.get("limits")
+        for value in values.split("|") if values and limits else ():
             assert limits.allow(value if limits.choices else int(value))
 
 

@@ -100,6 +100,14 @@ def add_corpus_options(parser: Parser) -> None:
     add_model_options(parser, required=False)
 
 
+def check_no_text_of_text(options: argparse.Namespace) -> None:
+    """Raise ConfigError for --corpus-text next to a --corpus that is text."""
+    if options.corpus_text:
+        raise ConfigError(
+            f"--corpus-text goes with a directory of vectors, and --corpus {options.corpus} is text already; remove --corpus-text"
+        )
+
+
 class Opener:
     """Opens the collections of a command line. The model is loaded when it is needed."""
 
@@ -119,10 +127,7 @@ class Opener:
         """Return --corpus with --corpus-text. `check_sources` is called with its sources before text is encoded."""
         options = self.options
         if not is_vectors(options.corpus):
-            if options.corpus_text:
-                raise ConfigError(
-                    f"--corpus-text {options.corpus_text}: --corpus {options.corpus} is text already; remove --corpus-text"
-                )
+            check_no_text_of_text(options)
             return self.text("--corpus", options.corpus, check_sources=check_sources)
         self._check_vector_options()
         vectors = Vectors(user_path(options.corpus), not options.no_verify)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from jax_sentemb import __version__
-from jax_sentemb.cli.collection import Opener, add_corpus_options, is_vectors
+from jax_sentemb.cli.collection import Opener, add_corpus_options, check_no_text_of_text, is_vectors
 from jax_sentemb.cli.encode import load_encoder, note
 from jax_sentemb.cli.program import EXIT_CODES, Parser, finite, start
 from jax_sentemb.data.corpus_files import corpus_name, open_text, sources_of_option
@@ -98,10 +98,7 @@ def main(argv: list[str]) -> int:
 def _text_option(options: argparse.Namespace) -> tuple[str, str]:
     """Return the option that names the text of the corpus, and its value."""
     if not is_vectors(options.corpus):
-        if options.corpus_text:
-            raise ConfigError(
-                f"--corpus-text goes with a directory of vectors, and --corpus {options.corpus} is text; leave it out"
-            )
+        check_no_text_of_text(options)
         return "--corpus", options.corpus
     if not options.corpus_text:
         raise ConfigError(f"--corpus {options.corpus} has vectors, and dedup copies records of the text; give --corpus-text too")

@@ -26,7 +26,7 @@ Exit codes: 0 done, 2 usage, 3 data, 4 model file, 5 numerics (NaN), 6 output in
 
 
 class _Once(argparse.Action):
-    """Reject an option that is given twice, and note in the namespace which options are given, for `leave_out`."""
+    """Reject an option that is given twice, and note in the namespace which options are given, for `is_given`."""
 
     _was_given = False
 
@@ -79,10 +79,15 @@ class Parser(argparse.ArgumentParser):
         raise ConfigError(f"option {option} is unknown{hint}" + " (--help lists the options)" * ("--help" not in hint))
 
 
+def is_given(options: argparse.Namespace, name: str) -> bool:
+    """Return whether the command line has this option, even with its default value; False for an option without a value."""
+    return name in getattr(options, "given", ())
+
+
 def leave_out(options: argparse.Namespace, names: Iterable[str], problem: str) -> None:
     """Raise ConfigError for the first of these options that is given, since it has no effect. `problem` says why."""
     for name in names:
-        if name in getattr(options, "given", ()):
+        if is_given(options, name):
             raise ConfigError(f"--{name.replace('_', '-')} is not used: {problem}")
 
 

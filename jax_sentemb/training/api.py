@@ -157,14 +157,14 @@ def _config(
     is_student = isinstance(config.method, Distillation) and START not in teacher_names(config.method.teacher)
     teacher_name = "method.teacher" if is_student else "eval.teacher"
     model_name = "encoder.vectors" if isinstance(config.encoder, Words) else "encoder.weights"
-    given = dict(resolve_names(config, settings))
+    given = resolve_names(config, settings)
     arguments = {"model": (model_name, model), "teacher": (teacher_name, teacher), "layers": ("encoder.layers", layers)}
     for argument, (name, value) in {"sentences": ("data.files", "..."), **arguments}.items():
-        if value and name in given:
+        if value and name in dict(given):
             raise ConfigError(f"{argument} and {name} are one setting: give one of them")
-    if not model and teacher and is_student and teacher != START and (chosen := layers or given.get("encoder.layers")):
+    if not model and teacher and is_student and teacher != START and (chosen := layers or dict(given).get("encoder.layers")):
         arguments["model"] = model_name, _layers_from(teacher, chosen)
-    change(config, [*resolve_names(config, settings), *(pair for pair in arguments.values() if pair[1])])
+    change(config, [*given, *(pair for pair in arguments.values() if pair[1])])
     if config.sweep or config.variants:
         raise ConfigError(
             Setting("--config", recipe), ": trains several models; use jax-sentemb train --config for a study or a sweep"
