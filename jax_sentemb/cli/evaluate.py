@@ -68,8 +68,7 @@ def main(argv: list[str]) -> int:
             return 0
     root = _root(options.data) if options.data else Path.cwd()
     if options.check:
-        if not options.data:
-            raise ConfigError("--check needs --data, the SentEval folder")
+        _check_alone(options)
         return _check(root)
     if not options.model:
         raise ConfigError("no --model: give a model directory, a word-vector file or tf-idf (--help shows examples)")
@@ -78,6 +77,8 @@ def main(argv: list[str]) -> int:
     protocols = suite.Protocols(sts.PROTOCOLS[options.sts_protocol], transfer.check_protocol(options.classifier), options.resamples)
     if options.plots:
         _check_plots(options)
+    if options.ensemble and len(options.model) < 2:
+        raise ConfigError(f"--ensemble has one model, {options.model[0]}; give two or more")
     chosen = catalog.select(options.tasks) if options.data else []
     extra = [suite.load_arguments(path) for path in options.arguments]
     loaded = suite.load_all(chosen, root, extra, protocols.sts.smt)
@@ -139,6 +140,8 @@ def _score(options: argparse.Namespace, loaded: Any, root: Path, protocols: Any)
         return words | {word.lower() for word in words}
 
     loaded_models = [load_eval_model(text, vocabulary, options.batch_size, options.vectors) for text in options.model]
+    if options.vectors and not any("vectors" in model.metadata for model in loaded_models):
+        raise ConfigError(f"--vectors {options.vectors} is not used: no model has word vectors as its input; leave it out")
     models = [cut for model in loaded_models for cut in with_widths(model)]
     names = [model.name for model in models]
     if len(set(names)) < len(names):
@@ -204,6 +207,18 @@ def _plot(options: argparse.Namespace, model: str, outcome: Any) -> None:
     cosine = np.concatenate(list(outcome.similarities["cosine"].values()))
     gold = np.concatenate([pairs.gold for pairs in outcome.item.data.subsets.values()])
     similarity_against_gold(options.output / model / f"{outcome.item.name}.png", cosine, gold, f"{outcome.item.name}, {model}")
+
+
+def _check_alone(options: argparse.Namespace) -> None:
+    """Raise ConfigError if --check has no folder, or has options that only a scoring uses."""
+    if not options.data:
+        raise ConfigError("--check needs --data, the SentEval folder")
+    problem = "--check scores nothing; leave one of them out"
+    if options.model:
+        raise ConfigError(f"--model {options.model[0]} is not used: {problem}")
+    leave_out(options, ("tasks", "vectors", "output", "sts_protocol", "classifier", "resamples", "batch_size"), problem)
+    if others := [name for name in ("arguments", "ensemble", "plots") if getattr(options, name)]:
+        raise ConfigError(f"--{others[0]} is not used: {problem}")
 
 
 def _check_plots(options: argparse.Namespace) -> None:
