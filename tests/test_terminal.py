@@ -99,6 +99,30 @@ def test_rows_that_are_finished_replace_the_distinct_texts_counted_before(clock,
     assert (progress.done, progress.total) == (0, 8)
 
 
+def test_rows_that_existed_are_not_in_the_rate(clock, capsys):
+    with Progress("teacher", 2000, "sentences") as progress:
+        for _ in range(9):  # shards of an interrupted command
+            clock.value += 0.001
+            progress.finish(100)
+        for count in (10, 320, 770):
+            clock.value += 31
+            progress.update(count)
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.partition(": ")[2] for line in lines] == [
+        "00:31 done",
+        "10.3 sentences/s, 01:02 done, 01:14 left",
+        "11.8 sentences/s, 01:33 done, 00:00 left",
+    ]
+
+
+def test_a_bar_does_not_count_rows_that_existed(monkeypatch):
+    monkeypatch.setattr(terminal, "is_watched", lambda: True)
+    with Progress("teacher", 2000, "sentences", delay=0) as progress:
+        progress.finish(900)
+        progress.update(100)
+        assert (progress._bar.n, progress._bar.initial) == (1000, 900)
+
+
 def test_on_a_terminal_a_bar_shows_the_time_left_and_lines_stand_above_it(monkeypatch):
     class Terminal(io.StringIO):
         def isatty(self):

@@ -132,7 +132,12 @@ class Progress:
         self.show(self.done + count)
 
     def finish(self, count: int) -> None:
-        """Add `count` to the number at the last call, which replaces the counts of `update` since then (of distinct texts, say)."""
+        """Add `count` to the number at the last call, which replaces the counts of `update` since then (of distinct texts, say).
+
+        Items of which `update` has counted none existed before: the estimates leave them out.
+        """
+        if self.done == self._finished:
+            self._skip(count)
         self._finished += count
         self.show(self._finished)
 
@@ -165,6 +170,14 @@ class Progress:
         seconds = (now - since) / (done - first)  # of one unit
         times = [f"{_clock(elapsed)} done", f"{_clock((self.total - done) * seconds)} left"]
         return [f"{1 / max(seconds, 1e-9):,.3g} {self.unit}/s", *times] if self._has_rate else times
+
+    def _skip(self, count: int) -> None:
+        """Leave `count` items out of the estimates."""
+        self._first += count
+        self._measured_from = None if self._delay else (self.done + count, time.monotonic())
+        if self._bar is not None:
+            self._bar.initial += count
+            self._bar.n = self._bar.last_print_n = self.done + count
 
     def restart(self) -> None:
         """Start again from zero."""
