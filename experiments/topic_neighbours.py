@@ -3,6 +3,7 @@
 import csv
 import textwrap
 from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -33,7 +34,13 @@ def read_topics(file: str) -> dict[str, set[str]]:
     return topics
 
 
-def shares_on_topic(encoder: jax_sentemb.SentenceEncoder, topics: Mapping[str, set[str]]) -> tuple[float, float]:
+class Encoder(Protocol):
+    """What `shares_on_topic` needs of an encoder."""
+
+    def encode(self, sentences: list[str], *, normalize_embeddings: bool = False) -> Any: ...
+
+
+def shares_on_topic(encoder: Encoder, topics: Mapping[str, set[str]]) -> tuple[float, float]:
     """Percent of the nearest, and of the five nearest, other sentences that share a topic with the sentence."""
     vectors = np.asarray(encoder.encode(list(topics), normalize_embeddings=True), np.float32)
     cosine = vectors @ vectors.T

@@ -173,4 +173,6 @@ def test_search_in_arguments_runs(workplace, monkeypatch, capsys):
     short = {"max_steps": 1, "eval_steps": 1, "batch_size": 8}
     monkeypatch.setattr(jax_sentemb, "train", lambda *given, **settings: train(*given, **settings | short))
     script("experiments/arguments/run.py", arguments_of("experiments/arguments/run.py"), workplace, monkeypatch)
-    assert "| [CLS] after |" in capsys.readouterr().out
+    table = capsys.readouterr().out
+    assert "| [CLS] after |" in table
+    assert "| tf-idf of Wikipedia |" in table

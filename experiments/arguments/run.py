@@ -1,6 +1,6 @@
 """Trains SimCSE on the sentences of UKP ASPECT without labels, and compares nearest neighbours before and after.
 
-python experiments/arguments/run.py --arguments UKP_ASPECT.tsv --weights bert-mini --workdir runs/arguments
+python experiments/arguments/run.py --data DIR --weights bert-mini --workdir runs/arguments
 
 Writes results.md and neighbours.svg beside this file. Topics are used for measurement and for the dots of the picture only.
 """
@@ -15,6 +15,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from study_data import parse
 from topic_neighbours import picture, read_topics, search_queries, shares_on_topic
+from word_encoder import word_encoders
 
 HERE = Path(__file__).parent
 SETTINGS = {"max_steps": 60, "max_seq_length": 48, "eval_steps": 10, "select": "retrieval"}
@@ -24,7 +25,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--weights", required=True, help="a BERT directory")
     parser.add_argument("--workdir", default="runs/arguments")
-    options = parse(parser, arguments="afs/UKP_ASPECT.tsv")
+    options = parse(parser, arguments="afs/UKP_ASPECT.tsv", wiki="corpora/wiki_sentences.txt.xz")
     topics = read_topics(options.arguments)
     sentences = list(topics)
     encoders = {
@@ -33,7 +34,7 @@ def main() -> None:
         "[CLS] after": jax_sentemb.train(sentences, options.weights, recipe="simcse", workdir=options.workdir, **SETTINGS),
     }
     lines = ["| embedding | nearest has the topic, % | five nearest have the topic, % |", "|---|--:|--:|"]
-    for name, encoder in encoders.items():
+    for name, encoder in {**word_encoders(sentences, options.wiki, "Wikipedia"), **encoders}.items():
         lines.append(f"| {name} | {' | '.join(f'{share:.1f}' for share in shares_on_topic(encoder, topics))} |")
     results = (search_queries(encoders[name], sentences) for name in ("[CLS] before", "[CLS] after"))
     heads = "[CLS] before training", "[CLS] after training, without labels"

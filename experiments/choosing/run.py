@@ -296,7 +296,8 @@ def main():
         if not options.weights:
             parser.error("--weights is needed to train")
         train(options)
-    rows = collect(options.workdir)
+    if not (rows := collect(options.workdir)):
+        parser.error(f"--workdir {options.workdir} has no finished run")
     with (HERE / "results.csv").open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, rows[0])
         writer.writeheader()

@@ -18,7 +18,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from study_data import parse
+from study_data import parse, read_rows
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results.csv"
@@ -179,11 +179,11 @@ def mean(values):
     return f"{statistics.mean(values):.1f}{spread}"
 
 
-def other_seeds(options):
-    """Return the rows of results.csv of seeds that this command does not have."""
-    with RESULTS.open(newline="", encoding="utf-8") as file:
-        rows = [(int(row["seed"]), row["stage"], row["model"], row["task"], float(row["score"])) for row in csv.DictReader(file)]
-    return [row for row in rows if row[0] not in options.seeds]
+def others(found):
+    """Return the rows of results.csv that are not measured again."""
+    rows = [(int(row["seed"]), row["stage"], row["model"], row["task"], float(row["score"])) for row in read_rows(RESULTS)]
+    measured = {row[:4] for row in found}
+    return [row for row in rows if row[:4] not in measured]
 
 
 def plot(found):
@@ -218,13 +218,14 @@ def main():
     if not options.tables_only:
         if not options.vectors:
             parser.error("--vectors is needed to train and score")
-    found = other_seeds(options) if RESULTS.exists() else []
+    found = []
     for seed in options.seeds:
         options.seed = seed
         if not options.tables_only:
             train(options)
             evaluate(options)
         found += [(seed, *row) for row in collect(options)]
+    found = others(found) + found
     with RESULTS.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(["seed", "stage", "model", "task", "score"])

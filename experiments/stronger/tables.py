@@ -19,6 +19,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "adapting"))
 from distil import SEEDS, SETS, Embed, Scores, add_rows, sentences_of
 from domains import abstracts, packages
 from study_data import parse, read_rows
+from word_encoder import Words
 
 from jax_sentemb import SentenceEncoder
 from jax_sentemb.config import Config, check
@@ -78,7 +79,11 @@ class Tests:
     def tf_idf(self, sentences: Sequence[str]) -> dict[str, str]:
         """Return the scores of tf-idf with the frequencies of these sentences."""
         scored = [text for tests in (self._sets, self._dev) for task in tests.tasks.values() for text in sentences_of(task)]
-        return self.similarity(TfIdf(counts=DocumentCounts.of(sentences)).fit(scored).encode)
+        words = TfIdf(counts=DocumentCounts.of(sentences))
+        domains = {
+            name: f"{domain.scored(Words(words.fit(domain.sentences)), domain.test):.2f}" for name, domain in self._domains.items()
+        }
+        return self.similarity(words.fit(scored).encode) | domains
 
     def similarity(self, embed: Embed) -> dict[str, str]:
         """Return the scores of the sets and of the development pairs as text."""
