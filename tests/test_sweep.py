@@ -12,14 +12,15 @@ import numpy as np
 import pytest
 
 from jax_sentemb.cli.program import program
-from jax_sentemb.config import Config, Data, Train, Variant, check
+from jax_sentemb.config import Config, Data, Evaluation, Train, Variant, check
 from jax_sentemb.data import synthetic
 from jax_sentemb.errors import ConfigError, DataError, ModelFileError
 from jax_sentemb.main import main
 from jax_sentemb.methods.attention_mi import AttentionMI
+from jax_sentemb.methods.distillation import Distillation
 from jax_sentemb.methods.sbert import SBERT
 from jax_sentemb.methods.simcse import SimCSE
-from jax_sentemb.recipes import read_config
+from jax_sentemb.recipes import override, read_config
 from jax_sentemb.reporting import plot_data
 from jax_sentemb.reporting.html_report import write_report
 from jax_sentemb.reporting.sweep_table import SEVEN, headline, table
@@ -510,6 +511,38 @@ def test_rows_of_another_corpus_start_or_evaluation_set_are_not_used_again(tmp_p
     assert started() == 0
     provenance_of = json.loads((tmp_path / "work" / "sweep.json").read_text())[0]["provenance"]
     assert str(tmp_path) not in json.dumps(provenance_of)
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("method.teacher", "bert@cls"),
+        ("method.teacher", "words:16,bert@mean"),
+        ("eval.teacher", "bert@first_last"),
+        ("eval.dev", "one.tsv,two.tsv"),
+        ("eval.dev", "t*.tsv"),
+        ("data.files", "senteval:TREC"),
+    ],
+)
+def test_each_file_of_a_setting_is_compared(tmp_path, monkeypatch, setting, value):
+    monkeypatch.chdir(tmp_path)
+    for file in ("bert/config.json", "one.tsv", "two.tsv", "data/downstream/TREC/train_5500.label"):
+        Path(file).parent.mkdir(parents=True, exist_ok=True)
+        Path(file).write_text("old")
+    config = Config(method=Distillation(), eval=Evaluation(data="data"))
+    override(config, setting, value)
+    before = {sweep_sources.KEY: sweep_sources.row_mark(config)}
+    assert not sweep_sources.changed_since(before, sweep_sources.row_mark(config))
+    for file in Path().rglob("*"):
+        if file.is_file() and file.name != "one.tsv":
+            file.write_text("new")
+    assert sweep_sources.changed_since(before, sweep_sources.row_mark(config))
+
+
+def test_a_set_of_eval_data_is_no_file(tmp_path):
+    assert sweep_sources.content_digest("eval.dev", "STSBenchmark-dev", "") is None
+    with pytest.raises(ConfigError):
+        list(sweep_sources._digests("eval.dev", str(tmp_path / "absent.tsv")))
 
 
 def test_rows_of_other_sweeps_are_left_out_when_their_corpus_was_replaced(tmp_path, capsys):

@@ -9,27 +9,33 @@ from jax_sentemb.config import Config, flatten
 from jax_sentemb.data.corpus_files import corpus_name, sources_of
 from jax_sentemb.data.digest import file_digest, folder_digest
 from jax_sentemb.data.tables import dataset_rows
-from jax_sentemb.distillation.teacher import teacher_names
+from jax_sentemb.distillation.teacher import WORDS, teacher_names
 from jax_sentemb.errors import ConfigError, UserError
-from jax_sentemb.evaluation.catalog import SETS, select
+from jax_sentemb.evaluation.catalog import DEVELOPMENT, SETS, select
 from jax_sentemb.evaluation.sts_data import senteval_root
 from jax_sentemb.files import fingerprint, user_path
 from jax_sentemb.formats.huggingface import resolve
+from jax_sentemb.inference.load import READOUTS, split_options
 from jax_sentemb.methods.distillation import START
+from jax_sentemb.models.pooling import POOLINGS
 from jax_sentemb.provenance import CHECKPOINT, KEY, PACKED_ROWS, RUN, SWEEP, TOKENS, Source, difference, mark
+from jax_sentemb.training.corpus_source import corpus_task
 
 SCHEMES = ("arguments:",)  # prefixes of a file name in data.files
-GENERATED = ("grammar", "senteval:", "words:")  # prefixes of values that are not file names
+TASK, CORPUS = "senteval:", "corpus"  # data.files=senteval:TASK; eval.tasks=corpus scores that task
+GENERATED = ("grammar", TASK)  # prefixes of values that are not file names
 FORMATS = {file_type.name: file_type.format for file_type in (RUN, CHECKPOINT, TOKENS, PACKED_ROWS)}
 
-Digest = Callable[[str, str, str], str | None]  # from the name of a setting, its value, and eval.tasks
+# From the name of a setting, its value, and the tasks of eval.data that a run scores or trains on.
+Digest = Callable[[str, str, str], str | None]
 
 
 def row_mark(config: Config, digest: "Digest | None" = None) -> dict[str, Any]:
     """Return the mark of the row of a run, before the run reads its inputs; `digest` replaces `content_digest`."""
     settings = flatten(config)
     inputs = {name: value for name, value in settings.items() if _names_content(name) and isinstance(value, str) and value}
-    digests = {name: (digest or content_digest)(name, value, config.eval.tasks) for name, value in inputs.items()}
+    tasks = ",".join(filter(None, [config.eval.tasks, *_training_tasks(inputs)]))
+    digests = {name: (digest or content_digest)(name, value, tasks) for name, value in inputs.items()}
     return mark(
         SWEEP,
         {
@@ -77,15 +83,24 @@ def _names_content(name: str) -> bool:
     return name.removeprefix("pretrain.") in (*names, "eval.held_out", "eval.teacher")
 
 
+def _training_tasks(inputs: Mapping[str, str]) -> Iterable[str]:
+    """Yield the tasks of eval.data whose text is the corpus."""
+    for name, value in inputs.items():
+        if name.endswith("data.files") and value.startswith(TASK):
+            yield corpus_task(value)
+
+
 def _parts(name: str, value: str) -> Iterable[str]:
     """Return the files, folders and data sets that a value names."""
+    if name.endswith("teacher"):
+        return [teacher for teacher in teacher_names(value) if teacher != START and not teacher.startswith(WORDS)]
     for scheme in SCHEMES:
         value = value.removeprefix(scheme)
     if value.startswith(GENERATED):
         return []
-    if name.endswith("teacher"):
-        return [teacher for teacher in teacher_names(value) if teacher != START and not teacher.startswith(GENERATED)]
-    if name.endswith(("data.files", "eval.held_out")) and not user_path(value).is_dir():
+    if name.endswith("eval.dev") and value in DEVELOPMENT:  # a set of eval.data
+        return []
+    if name.endswith(("data.files", "eval.held_out", "eval.dev")) and not user_path(value).is_dir():
         return list(sources_of(value))
     return [value]
 
@@ -95,6 +110,8 @@ def _digests(name: str, source: str) -> Iterable[str]:
     if source.startswith(("hf:", "tfds:")):
         yield fingerprint({"data set": dataset_rows(source, (), ())[1]})
         return
+    if name.endswith("teacher"):
+        source, _ = split_options(source, (*POOLINGS, *READOUTS))
     path = user_path(source)
     if not path.exists() and name.endswith(("weights", "tokenizer", "teacher")):
         path = resolve(source, "")
@@ -102,15 +119,16 @@ def _digests(name: str, source: str) -> Iterable[str]:
         yield folder_digest(path, ["*"], ["LOCK", "report.html"])
     elif path.is_file():
         yield file_digest(path)
-    elif name != "eval.dev":  # which may be the name of a set of eval.data
+    else:
         raise ConfigError(f"{source}: no such file")
 
 
 def _scored_files(folder: str, tasks: str) -> list[Path]:
-    """Return the files of the sets that a run scores."""
+    """Return the files of the sets that a run scores or trains on."""
     root = senteval_root(folder, "eval.data")
-    named = {name for name, _ in select(tasks, "eval.tasks")} if tasks and tasks != "corpus" else set()
-    rows = [row for row in SETS.values() if row.group == "sts" or row.name in named or tasks == "corpus"]
+    others = [name for name in tasks.split(",") if name != CORPUS]
+    named = {name for name, _ in select(",".join(others), "eval.tasks")} if any(others) else set()
+    rows = [row for row in SETS.values() if row.group == "sts" or row.name in named]
     return sorted({file for row in rows for file in row.files(root, optional=True) if file.is_file()})
 
 
