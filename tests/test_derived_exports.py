@@ -16,7 +16,7 @@ from jax_sentemb.errors import ModelFileError
 from jax_sentemb.formats.model_card import Card
 from jax_sentemb.formats.run_dir import find_export
 from jax_sentemb.inference.build import build_embedder
-from jax_sentemb.inference.export import export, export_word_model
+from jax_sentemb.inference.export import _recorded_facts, export, export_word_model
 from jax_sentemb.inference.load import load
 from jax_sentemb.provenance import EXPORT, KEY, RUN, Source, mark
 
@@ -169,6 +169,28 @@ def test_scores_are_those_of_the_same_model_with_the_same_settings(encoder, whit
     assert manifest_of(whitened)["scores"] == {}
     assert manifest_of(whitened)["method"] == "SimCSE"
     assert "50.00" not in (whitened / "README.md").read_text()
+
+
+def test_a_model_does_not_take_the_facts_of_another_that_has_replaced_it(encoder, tmp_path):
+    folder = Path(shutil.copytree(encoder, tmp_path / "model"))
+    loaded, other = SentenceEncoder(folder), tiny_model(TEXT, 61)
+    shutil.rmtree(folder)
+    embedder = build_embedder({"encoder": vars(other.config), "pooling": "mean", "max_seq_length": 40}, other.tokenizer)
+    export(folder, other, lambda texts: embedder(other.params, texts), Card("model", "CT", scores=SCORES))
+    content = manifest_of(loaded.save(tmp_path / "saved"))
+    assert (content["scores"], content["method"]) == ({}, None)
+
+
+@pytest.mark.parametrize("digest", ["a" * 64, "b" * 64])
+def test_a_run_does_not_take_the_facts_of_another_in_its_directory(encoder, tmp_path, monkeypatch, digest):
+    of_run = {"training": {}, "scores": SCORES, "scores_of_step": 3, "max_seq_length": 40}
+    of_run[KEY] = mark(RUN, {"run": Source("run", "a" * 64)})
+    monkeypatch.setattr("jax_sentemb.inference.export.read_metadata", lambda root: of_run)
+    (tmp_path / "model.json").touch()
+    loaded = load(encoder)
+    loaded = loaded._replace(metadata={**loaded.metadata, "run": digest, "step": 3})
+    facts = _recorded_facts(tmp_path, loaded, 40, False)
+    assert facts.get("scores") == (SCORES if digest == "a" * 64 else None)
 
 
 def test_an_export_of_an_earlier_run_in_the_directory_is_not_that_of_the_run(tmp_path, encoder):

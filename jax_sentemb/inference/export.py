@@ -249,16 +249,23 @@ def export_loaded(
 
 
 def _recorded_facts(root: Path, model: LoadedModel, max_seq_length: int, is_changed: bool) -> dict[str, Any]:
-    """Return the metadata of the model in the run or export at `root`, with scores only if they belong to `model`."""
+    """Return the metadata of the model in the run or export at `root`, with scores only if they belong to `model`.
+
+    Return {} if `root` has another model now.
+    """
     if (root / "model.json").is_file():
         metadata = read_metadata(root)
+        if metadata[KEY]["sources"]["run"]["sha256"] != model.metadata.get("run"):
+            return {}
         facts: dict[str, Any] = {**metadata, "training": {**metadata["training"], "steps": model.metadata.get("step")}}
         settings = encode_settings_of(metadata)
         is_scored = metadata.get("scores_of_step") == model.metadata.get("step")
     else:
         facts, settings = read_manifest(root), read_encode_settings(root)
         fingerprint = facts.get(KEY, {}).get("sources", {}).get("model", {}).get("sha256")
-        is_scored = bool(facts.get("scores")) and fingerprint == model.fingerprint()
+        if not is_changed and fingerprint not in (None, model.fingerprint()):
+            return {}
+        is_scored = bool(facts.get("scores")) and fingerprint is not None
     if is_changed or not is_scored or (settings, facts.get("max_seq_length")) != (model.settings, max_seq_length):
         return {**facts, "scores": {}, "missing_tasks": ()}
     return facts

@@ -43,6 +43,7 @@ from jax_sentemb.inference.embedder import Embedder
 from jax_sentemb.inference.static import LONGEST, Pieces, StaticEmbedder
 from jax_sentemb.inference.views import NO_VIEWS, Views
 from jax_sentemb.models.pooling import POOLINGS
+from jax_sentemb.provenance import KEY
 from jax_sentemb.retrieval.quantize import DTYPES
 from jax_sentemb.types import Params
 
@@ -106,7 +107,7 @@ class _Stored(NamedTuple):
     description: dict[str, Any]  # what `build_embedder` needs
     params: Params
     tokenizer: Tokenizer | WordTokenizer
-    origin: dict[str, Any]  # the type of directory, and a run's step or the SHA-256 of the weight files
+    origin: dict[str, Any]  # the type of directory, and a run with its step or the SHA-256 of the weight files
     where: str  # the file of the description, for messages
     settings: EncodeSettings = DEFAULTS
 
@@ -251,7 +252,8 @@ def _read_run(path: Path, source: str) -> _Stored:
     if metadata.get("scores_pairs"):
         raise ConfigError(f"{source}: a cross-encoder scores pairs and has no embedding; scores.json of the run has its scores")
     params, step = read_checkpoint(path, "best")
-    origin = {"kind": "work directory", "step": step, "max_seq_length": metadata["max_seq_length"]}
+    run = metadata[KEY]["sources"]["run"]["sha256"]
+    origin = {"kind": "work directory", "run": run, "step": step, "max_seq_length": metadata["max_seq_length"]}
     description = {"convolution": None, **metadata}
     tokenizer = read_run_tokenizer(path, metadata)
     return _Stored(description, params, tokenizer, origin, str(path / "model.json"), encode_settings_of(metadata))
