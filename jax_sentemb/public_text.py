@@ -19,8 +19,14 @@ def markdown(text: object) -> str:
 
 
 def spreadsheet_cell(value: Any) -> Any:
-    """Return the value of a cell of a CSV file, with a "'" before text that a spreadsheet would run as a formula."""
-    if not isinstance(value, str) or not value.lstrip(" ").startswith(_FORMULA):
+    """Return the value of a cell of a CSV file, with a "'" before text that a spreadsheet would run as a formula.
+
+    A carriage return becomes a space: the module csv does not quote it if rows end with a line feed, but readers end a row there.
+    """
+    if not isinstance(value, str):
+        return value
+    value = value.replace("\r", " ")
+    if not value.lstrip(" ").startswith(_FORMULA):
         return value
     try:
         float(value)

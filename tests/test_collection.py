@@ -416,10 +416,10 @@ def test_two_at_a_time_is_exit_6(vectors, model, corpus, capsys):
 
 
 @pytest.mark.parametrize("precision", ["int8", "uint8", "binary", "ubinary"])
-def test_quantised_shards_share_the_ranges_of_the_first(vectors, model, corpus, tmp_path, precision):
+def test_quantised_shards_share_ranges_of_all(vectors, model, corpus, tmp_path, precision):
     assert encode(model, corpus, tmp_path / "small", "--precision", precision) == 0
     whole = Vectors(vectors)[:]
-    ranges = ranges_of(np.delete(whole[:100], EMPTY[:1], axis=0))
+    ranges = ranges_of(np.delete(whole, EMPTY, axis=0))
     for number in range(5):
         part = whole[100 * number : 100 * number + 100]
         expected = quantize(part, precision, ranges if precision.endswith("int8") else None)
@@ -429,7 +429,7 @@ def test_quantised_shards_share_the_ranges_of_the_first(vectors, model, corpus, 
     assert not restored.take(np.array(EMPTY)).any()
     assert restored.shape == whole.shape
     if precision.endswith("int8"):
-        np.testing.assert_allclose(restored[:][:100], whole[:100], atol=(ranges[1] - ranges[0]).max() / 250)
+        np.testing.assert_allclose(restored[:], whole, atol=(ranges[1] - ranges[0]).max() / 250)
 
 
 def test_one_file_from_standard_input(vectors, model, corpus, tmp_path, monkeypatch):
@@ -691,6 +691,18 @@ def test_an_index_of_a_corpus_that_was_edited_is_refused(indexed, capsys):
     assert "from corpus a.txt (SHA-256" in capsys.readouterr().err
 
 
+def test_encode_names_the_prompt_that_it_puts_before_each_text(model, corpus, tmp_path, capsys):
+    for number, settings in enumerate(
+        ({"default_prompt_name": "sts"}, {"default_prompt_name": None}, {"prompts": {"document": "a "}})
+    ):
+        folder = Path(shutil.copytree(model, tmp_path / str(number)))
+        (folder / "jax_sentemb.json").unlink(missing_ok=True)
+        prompts = {"prompts": {"sts": "a "}} | settings
+        (folder / "config_sentence_transformers.json").write_text(json.dumps(prompts), encoding="utf-8")
+        assert run("encode", "--model", folder, "--input", corpus, "--output", tmp_path / f"{number}.npy") == 0
+        assert ("the model's prompt 'a ' was put before each text" in capsys.readouterr().err) == (number != 1)
+
+
 def test_an_index_of_a_model_whose_prompt_or_weights_changed_at_the_same_path_is_refused(indexed, capsys):
     search, folder = indexed
     (folder / "model" / "jax_sentemb.json").unlink()
@@ -940,6 +952,8 @@ def test_queries_of_several_columns_name_their_column(model, tmp_path, capsys):
     texts = {(row, "title") for row in range(6)} | {(row, "text") for row in (0, 2, 4, 5)}
     assert {(hit["query"], hit["query_column"]) for hit in hits} == texts
     assert all((hit["_id"], hit["text"]) in RECORDS for hit in hits)
+    assert run("search", *options, "--column", "title,text", "--join", " ") == 0
+    assert {(hit["query"], hit.get("query_column")) for hit in json_lines(capsys)[0]} == {(row, None) for row in range(6)}
 
 
 def test_vectors_of_another_program_have_a_row_for_each_record_of_the_text(model, tmp_path, capsys):

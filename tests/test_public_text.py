@@ -1,6 +1,7 @@
 """Text of users cannot change the page that shows it, start a formula, or tell where files are."""
 
 import csv
+import io
 
 import pytest
 
@@ -20,7 +21,13 @@ def is_harmless(text):
 
 @pytest.mark.parametrize("text", ["=cmd|' /C calc'!A0", "+1+cmd", "-2+3", "@SUM(A1)", "\tx", "\r=1", " =1+1", "\uff1d1"])
 def test_formulas_are_text(text):
-    assert spreadsheet_cell(text) == f"'{text}"
+    assert spreadsheet_cell(text) == "'" + text.replace("\r", " ")
+
+
+def test_a_carriage_return_ends_no_row():
+    stream = io.StringIO()
+    csv.writer(stream, lineterminator="\n").writerow([spreadsheet_cell("one\rtwo"), "three"])
+    assert list(csv.reader(io.StringIO(stream.getvalue(), newline=""))) == [["one two", "three"]]
 
 
 @pytest.mark.parametrize("value", ["-1.5", "+3", "-1e-05", "-inf", "a=b", "", 3, -0.5, None])

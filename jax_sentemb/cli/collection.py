@@ -231,8 +231,7 @@ class Opener:
         if like is None:
             records = open_text(option, files, options.column, options.join, options.id)
         else:
-            columns = options.query_column or options.column, "" if options.query_column else options.join
-            records = open_text(option, files, *columns, options.query_id)
+            records = open_text(option, files, options.query_column or options.column, options.join, options.query_id)
         corpus, texts = Source(corpus_name(files), records.sentences.fingerprint), records.texts
         empty_rows, documents, row_records = records.empty_texts, None, records
         if like is None and self._chunks == "each":

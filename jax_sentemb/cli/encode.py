@@ -47,8 +47,8 @@ def main(argv: list[str]) -> int:
         width = encoder.get_sentence_embedding_dimension()
         raise ConfigError(f"--truncate-dim {options.truncate_dim}: the model has only {width} dimensions; give at most {width}")
 
-    prompt = encoder.prompt_for("document")
-    keywords = {"normalize_embeddings": options.normalize, "truncate_dim": options.truncate_dim, "prompt_name": prompt}
+    keywords: dict[str, Any] = {"normalize_embeddings": options.normalize, "truncate_dim": options.truncate_dim}
+    keywords["prompt_name"] = encoder.prompt_for("document")
     record_of = None if records.are_plain else records.record
     if options.chunks == "each":
         texts = split_texts(texts, encoder)
@@ -76,8 +76,8 @@ def main(argv: list[str]) -> int:
     notes = [f"{output}: {len(texts)} vectors{f' of {len(records.texts)} texts' if options.chunks == 'each' else ''}"]
     if not is_single and "part" in manifest:
         notes = [f"{output}: {manifest['rows']} vectors of part {options.part}; missing: {missing_parts(output)}"]
-    if prompt:
-        notes.append(f"the model's prompt {encoder.prompts[prompt]!r} was put before each text")
+    if text := encoder.encode_settings.prompt_text("document"):
+        notes.append(f"the model's prompt {text!r} was put before each text")
     if truncated:
         notes.append(f"{truncated} sentences longer than {encoder.max_seq_length} tokens were cut")
     elif options.chunks:

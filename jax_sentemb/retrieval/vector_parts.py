@@ -24,7 +24,7 @@ def check_part(directory: Path, part: Part, metadata: dict[str, Any]) -> None:
     """Raise ConfigError if a part does not fit the files in the folder, or its precision needs the whole corpus."""
     precision = sources_of(metadata)["precision"]
     if part.total > 1 and precision in ("int8", "uint8"):
-        problem = "all shards need the value ranges of the first shard, which other parts do not have"
+        problem = "all shards need the same ranges of values, which are those of the whole text"
         raise ConfigError(f"--precision {precision}: {problem}; encode parts with float32 or binary")
     if (directory / MANIFEST).is_file():
         return

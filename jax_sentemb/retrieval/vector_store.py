@@ -47,6 +47,7 @@ from jax_sentemb.types import EncodedSentences, OnCount
 
 STORED_DTYPES = {"float32": "float32", "float16": "float16", "int8": "int8", "uint8": "uint8", "binary": "int8", "ubinary": "uint8"}
 LENGTH_BLOCK = 1 << 12  # rows whose lengths are computed at once
+RANGE_TEXTS = 1 << 12  # texts of later shards for the ranges of int8 and uint8: the first shard may be on one topic
 _verified: set[tuple] = set()  # verified shards: path, inode, size and times of the file, and SHA-256
 Encode = Callable[[list[str]], EncodedSentences]
 
@@ -89,7 +90,9 @@ def write_shards(
             for number in shards:
                 rows = range(number * size, min((number + 1) * size, len(sentences)))
                 if _is_missing(directory, manifest, number, len(rows)):
-                    _write_shard(directory, manifest, number, TextRows(rows, [sentences[row] for row in rows], record_of), encode)
+                    text_rows = TextRows(rows, [sentences[row] for row in rows], record_of)
+                    others = functools.partial(_spread_texts, sentences, rows.stop)
+                    _write_shard(directory, manifest, number, text_rows, encode, others)
                 progress(len(rows))
             count = len(shards) if "part" in manifest else -(-len(sentences) // size)
             if not manifest["complete"] or len(manifest["shards"]) > count:  # no shard was written, so the manifest was not either
@@ -221,12 +224,23 @@ def _is_missing(directory: Path, manifest: dict[str, Any], number: int, rows: in
     return bool(problem)
 
 
-def _write_shard(directory: Path, manifest: dict[str, Any], number: int, text_rows: TextRows, encode: Encode) -> None:
+def _spread_texts(sentences: Lines, start: int) -> list[str]:
+    """Return up to RANGE_TEXTS texts that are not empty, spread over the rows from `start` on."""
+    rows = np.unique(np.linspace(start, len(sentences) - 1, RANGE_TEXTS).astype(int)) if start < len(sentences) else []
+    return [text for row in rows if (text := sentences[int(row)])]
+
+
+def _write_shard(
+    directory: Path, manifest: dict[str, Any], number: int, text_rows: TextRows, encode: Encode, others: Callable[[], list[str]]
+) -> None:
+    """Encode and write a shard, and list it. `others` returns texts of other shards, which widen the ranges of int8 and uint8."""
     encoded = encode_texts(text_rows.texts, encode)
     precision = sources_of(manifest)["precision"]
-    if precision in ("int8", "uint8") and manifest["ranges"] is None:
-        rows = [row for row, text in enumerate(text_rows.texts) if text]
-        manifest["ranges"] = ranges_of(encoded.vectors[rows]).tolist()  # all shards use the ranges of the first shard
+    if precision in ("int8", "uint8") and manifest["ranges"] is None:  # all shards use the ranges of the first that is written
+        vectors = [encoded.vectors[[row for row, text in enumerate(text_rows.texts) if text]]]
+        if texts := others():
+            vectors.append(encode(texts).vectors)
+        manifest["ranges"] = ranges_of(np.concatenate(vectors)).tolist()
     ranges = manifest["ranges"] and np.array(manifest["ranges"], np.float32)
     file = directory / shard_name(number, sources_of(manifest)["format"])
     with new_file(file, quantize(encoded.vectors, precision, ranges), text_rows) as shard:
