@@ -18,13 +18,16 @@ QUERIES = (CENTRES[:12] + 0.3 * RANDOM.normal(size=(12, 24))).astype(np.float32)
 QUERIES = np.concatenate([QUERIES[:11], -np.ones((1, 24), np.float32)])  # the last one's products with the rows are far below 0
 
 
+def vectors_of(rows, folder, precision):
+    facts = marked({"precision": precision, "rows_per_shard": 400, "format": "npy"})
+    texts = [str(row) for row in range(len(rows))]
+    write_shards(folder, facts, texts, lambda part: EncodedSentences(rows[[int(text) for text in part]], 0), lambda count: None)
+    return Vectors(folder)
+
+
 @pytest.fixture(scope="module", params=["int8", "uint8"])
 def stored(request, tmp_path_factory):
-    folder = tmp_path_factory.mktemp(request.param)
-    facts = marked({"precision": request.param, "rows_per_shard": 400, "format": "npy"})
-    texts = [str(row) for row in range(len(ROWS))]
-    write_shards(folder, facts, texts, lambda part: EncodedSentences(ROWS[[int(text) for text in part]], 0), lambda count: None)
-    return Vectors(folder)
+    return vectors_of(ROWS, tmp_path_factory.mktemp(request.param), request.param)
 
 
 @pytest.fixture(autouse=True)
@@ -57,7 +60,10 @@ def test_the_progress_counts_each_product_once(stored):
     assert counts == sorted(counts)
 
 
-def test_without_rescoring_enough_rows_some_are_missed(stored):
+@pytest.mark.parametrize("precision", ["int8", "uint8"])
+def test_without_rescoring_enough_rows_some_are_missed(tmp_path, precision):
+    near = np.repeat(CENTRES, 30, axis=0) + 0.05 * np.random.default_rng(1).normal(size=(900, 24))  # alike in int8
+    stored = vectors_of(near.astype(np.float32), tmp_path / "near", precision)
     exact = search(QUERIES, stored, 10, rescore=0).indices
     unit = QUERIES / np.linalg.norm(QUERIES, axis=1, keepdims=True)
     few, many = (int8_search.search_int8(unit, stored, 10, True, count)[1] for count in (10, 100))
