@@ -109,7 +109,7 @@ def similarity(data: Path, vectors: Path, weights: Sequence[str]) -> list[dict[s
 
     items = suite.load_all([(name, False) for name in SEVEN], data / "senteval").items
     protocols = suite.Protocols(PROTOCOLS["simcse"], transfer.check_protocol("senteval"), resamples=0)
-    tf_idf = tf_idf_baselines(sentences_of(data), CORPUS_NAME)
+    tf_idf = tf_idf_baselines(sentences_of(data / CORPUS), CORPUS_NAME)
     return measured([*tf_idf, *models(items, data, vectors, weights)], items, protocols, SIMILARITY_BLOCK, {})
 
 
@@ -123,7 +123,7 @@ def transfer_tasks(data: Path, vectors: Path, weights: Sequence[str]) -> list[di
     words = {word for item in items for text in item.sentences for word in text.split()}
     specs = [f"{count:,} random projections={vectors}@{RANDOM}+{count}" for count in PROJECTIONS]
     projections = [load_eval_model(spec, lambda: words) for spec in specs]
-    tf_idf = tf_idf_baselines(sentences_of(data), CORPUS_NAME, TF_IDF_WIDTH)
+    tf_idf = tf_idf_baselines(sentences_of(data / CORPUS), CORPUS_NAME, TF_IDF_WIDTH)
     baselines = [*projections, *tf_idf, *models(items, data, vectors, weights)]
     rows = []
     for name in CLASSIFIERS:
@@ -141,17 +141,17 @@ def models(items: "Sequence[Item]", data: Path, vectors: Path, weights: Sequence
     names = [entry.partition("=") for entry in weights]
     encoders = [f"{name} untrained, {readout}={path}@{readout}" for name, _, path in names for readout in POOLINGS]
     return [
-        *word_vector_baselines(vectors, scored, sentences_of(data), CORPUS_NAME),
+        *word_vector_baselines(vectors, scored, sentences_of(data / CORPUS), CORPUS_NAME),
         *(load_eval_model(spec, set) for spec in encoders),
     ]
 
 
-def sentences_of(data: Path) -> list[str]:
-    """Return the sentences on which tf-idf and SIF are fitted."""
+def sentences_of(corpus_file: Path) -> list[str]:
+    """Return the sentences of CORPUS on which tf-idf and SIF are fitted."""
     from jax_sentemb.data.corpus_files import open_corpus
 
-    corpus = open_corpus(str(data / CORPUS))
-    return [corpus[row] for row in range(SENTENCES)]
+    corpus = open_corpus(str(corpus_file))
+    return [corpus[row] for row in range(min(SENTENCES, len(corpus)))]
 
 
 def measured(

@@ -3,7 +3,9 @@
 import argparse
 import csv
 import sys
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from data import SETS
 
@@ -42,6 +44,15 @@ def read_rows(path: Path) -> list[dict[str, str]]:
         return []
     with path.open(newline="", encoding="utf-8") as file:
         return list(csv.DictReader(file))
+
+
+def kept_rows(path: Path, found: Iterable[Sequence[Any]], value: str) -> list[tuple[Any, ...]]:
+    """Return the rows of a CSV file that `found`, rows with the same columns, does not replace; the column `value` is a number."""
+    rows = read_rows(path)
+    place = list(rows[0]).index(value) if rows else 0
+    measured = {tuple(map(str, (*row[:place], *row[place + 1 :]))) for row in found}
+    kept = [row for row in rows if tuple(text for name, text in row.items() if name != value) not in measured]
+    return [tuple(float(text) if name == value else text for name, text in row.items()) for row in kept]
 
 
 def require(paths: list[Path]) -> None:

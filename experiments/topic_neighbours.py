@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
+from word_encoder import word_encoders
 
 import jax_sentemb
 from jax_sentemb.reporting.svg import element
@@ -48,6 +49,14 @@ def shares_on_topic(encoder: Encoder, topics: Mapping[str, set[str]]) -> tuple[f
     rows, sets = np.argsort(-cosine, axis=1, kind="stable")[:, :5], list(topics.values())
     same = np.array([[bool(sets[query] & sets[other]) for other in near] for query, near in enumerate(rows.tolist())])
     return 100 * float(same[:, 0].mean()), 100 * float(same.mean())
+
+
+def shares_table(encoders: Mapping[str, Encoder], topics: Mapping[str, set[str]], corpus_file: str) -> str:
+    """The shares of tf-idf and of the encoders as a table; `corpus_file` is CORPUS of baselines.py."""
+    lines = ["| embedding | nearest has the topic, % | five nearest have the topic, % |", "|---|--:|--:|"]
+    for name, encoder in {**word_encoders(list(topics), corpus_file), **encoders}.items():
+        lines.append(f"| {name} | {' | '.join(f'{share:.1f}' for share in shares_on_topic(encoder, topics))} |")
+    return "\n".join(lines)
 
 
 def search_queries(encoder: jax_sentemb.SentenceEncoder, sentences: Sequence[str]) -> list[list[str]]:

@@ -14,8 +14,7 @@ import jax_sentemb
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from study_data import parse
-from topic_neighbours import picture, read_topics, search_queries, shares_on_topic
-from word_encoder import word_encoders
+from topic_neighbours import picture, read_topics, search_queries, shares_table
 
 HERE = Path(__file__).parent
 SETTINGS = {"max_steps": 60, "max_seq_length": 48, "eval_steps": 10, "select": "retrieval"}
@@ -33,12 +32,9 @@ def main() -> None:
         "mean before": jax_sentemb.SentenceEncoder.load(f"{options.weights}@mean"),
         "[CLS] after": jax_sentemb.train(sentences, options.weights, recipe="simcse", workdir=options.workdir, **SETTINGS),
     }
-    lines = ["| embedding | nearest has the topic, % | five nearest have the topic, % |", "|---|--:|--:|"]
-    for name, encoder in {**word_encoders(sentences, options.wiki, "Wikipedia"), **encoders}.items():
-        lines.append(f"| {name} | {' | '.join(f'{share:.1f}' for share in shares_on_topic(encoder, topics))} |")
     results = (search_queries(encoders[name], sentences) for name in ("[CLS] before", "[CLS] after"))
     heads = "[CLS] before training", "[CLS] after training, without labels"
-    table = "\n".join(lines) + "\n"
+    table = shares_table(encoders, topics, options.wiki) + "\n"
     (HERE / "results.md").write_text(f"# Neighbours of arguments\n\n{table}", encoding="utf-8")
     (HERE / "neighbours.svg").write_text(picture(topics, *results, heads) + "\n", encoding="utf-8")
     print(table)

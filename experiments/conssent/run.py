@@ -18,7 +18,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from study_data import parse, read_rows
+from study_data import kept_rows, parse
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results.csv"
@@ -179,13 +179,6 @@ def mean(values):
     return f"{statistics.mean(values):.1f}{spread}"
 
 
-def others(found):
-    """Return the rows of results.csv that are not measured again."""
-    rows = [(int(row["seed"]), row["stage"], row["model"], row["task"], float(row["score"])) for row in read_rows(RESULTS)]
-    measured = {row[:4] for row in found}
-    return [row for row in rows if row[:4] not in measured]
-
-
 def plot(found):
     import matplotlib
 
@@ -225,7 +218,7 @@ def main():
             train(options)
             evaluate(options)
         found += [(seed, *row) for row in collect(options)]
-    found = others(found) + found
+    found = kept_rows(RESULTS, found, "score") + found
     with RESULTS.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(["seed", "stage", "model", "task", "score"])

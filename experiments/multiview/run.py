@@ -18,7 +18,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from study_data import parse, read_rows
+from study_data import kept_rows, parse
 
 HERE = Path(__file__).parent
 RUNS = {
@@ -108,14 +108,6 @@ def collect(options):
     return found
 
 
-def others(options, found):
-    """Return the rows of the results file that are not measured again."""
-    rows = read_rows(HERE / f"{options.results}.csv")
-    measured = {(*row[:3], row[4]) for row in found}
-    old = [(row["table"], row["model"], row["set"], float(row["score"]), row["seed"]) for row in rows]
-    return [row for row in old if (*row[:3], row[4]) not in measured]
-
-
 def tables(found):
     titles = {"removed": "Unsupervised, Pearson x 100, first component removed", "kept": "The same, first component kept",
               "supervised": "Classifiers, accuracy"}  # fmt: skip
@@ -153,8 +145,9 @@ def main():
         train(options)
         evaluate(options)
     found = collect(options)
-    found = others(options, found) + found
-    with (HERE / f"{options.results}.csv").open("w", newline="", encoding="utf-8") as file:
+    results = HERE / f"{options.results}.csv"
+    found = kept_rows(results, found, "score") + found
+    with results.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(["table", "model", "set", "score", "seed"])
         writer.writerows((*row[:3], f"{row[3]:.4f}", row[4]) for row in found)

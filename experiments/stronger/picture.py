@@ -14,8 +14,7 @@ import jax_sentemb
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from study_data import parse
-from topic_neighbours import picture, read_topics, search_queries, shares_on_topic
-from word_encoder import word_encoders
+from topic_neighbours import picture, read_topics, search_queries, shares_table
 
 START = Path(__file__).parents[1] / "pretraining" / "mini-2"
 MODELS = {f"mini-2, {pooling}": f"{START}@{pooling}" for pooling in ("cls", "mean", "first_last")}
@@ -29,9 +28,7 @@ def main() -> None:
     topics = read_topics(options.arguments)
     models = {**MODELS, AFTER: AFTER, **({"the teacher": options.teacher} if options.teacher else {})}
     encoders = {name: jax_sentemb.SentenceEncoder(source) for name, source in models.items()}
-    print("| embedding | nearest has the topic, % | five nearest have the topic, % |", "|---|--:|--:|", sep="\n")
-    for name, encoder in {**word_encoders(list(topics), options.wiki, "Wikipedia"), **encoders}.items():
-        print(f"| {name} | {' | '.join(f'{share:.1f}' for share in shares_on_topic(encoder, topics))} |")
+    print(shares_table(encoders, topics, options.wiki))
     results = (search_queries(encoders[name], list(topics)) for name in (BEFORE, AFTER))
     drawn = picture(topics, *results, ("before", "after distillation, without labels"))
     Path(__file__).with_name("neighbours.svg").write_text(drawn + "\n", encoding="utf-8")

@@ -80,9 +80,10 @@ class Tests:
         """Return the scores of tf-idf with the frequencies of these sentences."""
         scored = [text for tests in (self._sets, self._dev) for task in tests.tasks.values() for text in sentences_of(task)]
         words = TfIdf(counts=DocumentCounts.of(sentences))
-        domains = {
-            name: f"{domain.scored(Words(words.fit(domain.sentences)), domain.test):.2f}" for name, domain in self._domains.items()
-        }
+        domains = {}
+        for name, domain in self._domains.items():
+            encoder = Words(words.fit(domain.sentences).encode)
+            domains[name] = f"{domain.scored(encoder, domain.test):.2f}"
         return self.similarity(words.fit(scored).encode) | domains
 
     def similarity(self, embed: Embed) -> dict[str, str]:

@@ -216,9 +216,8 @@ def _check_alone(options: argparse.Namespace) -> None:
     problem = "--check scores nothing; leave one of them out"
     if options.model:
         raise ConfigError(f"--model {options.model[0]} is not used: {problem}")
-    leave_out(options, ("tasks", "vectors", "output", "sts_protocol", "classifier", "resamples", "batch_size"), problem)
-    if others := [name for name in ("arguments", "ensemble", "plots") if getattr(options, name)]:
-        raise ConfigError(f"--{others[0]} is not used: {problem}")
+    names = "tasks", "vectors", "output", "sts_protocol", "classifier", "resamples", "batch_size", "arguments", "ensemble", "plots"
+    leave_out(options, names, problem)
 
 
 def _check_plots(options: argparse.Namespace) -> None:

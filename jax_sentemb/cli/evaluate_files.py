@@ -41,7 +41,7 @@ def has_own_files(options: argparse.Namespace) -> bool:
     """Return whether the command scores files of the user; raise ConfigError for an option that does not belong to them."""
     files = [name for name in ("pairs", "retrieval", "labels") if getattr(options, name) is not None]
     for name, owner in OWNERS.items():
-        if (getattr(options, name) or is_given(options, name)) and owner not in files:
+        if is_given(options, name) and owner not in files:
             raise ConfigError(f"--{name.replace('_', '-')} is an option of --{owner}; give --{owner} or leave it out")
     if files and (others := [name for name in SENTEVAL_ONLY if getattr(options, name)]):
         raise ConfigError(f"--{others[0]} cannot be combined with --{files[0]}; run evaluate twice")

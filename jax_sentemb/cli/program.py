@@ -80,8 +80,9 @@ class Parser(argparse.ArgumentParser):
 
 
 def is_given(options: argparse.Namespace, name: str) -> bool:
-    """Return whether the command line has this option, even with its default value; False for an option without a value."""
-    return name in getattr(options, "given", ())
+    """Return whether the command line has this option: one with a value, even its default, a flag, or one that adds to a list."""
+    value = getattr(options, name, None)
+    return name in getattr(options, "given", ()) or value is True or (isinstance(value, list) and bool(value))
 
 
 def leave_out(options: argparse.Namespace, names: Iterable[str], problem: str) -> None:

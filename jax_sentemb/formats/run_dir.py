@@ -72,8 +72,13 @@ def find_export(workdir: Path) -> Path | None:
     """Return the folder of the export of a run, None if it is missing or belongs to an earlier run in this directory."""
     folder = workdir / "export"
     run = read_manifest(folder).get(KEY, {}).get("sources", {}).get("run")
-    is_current = run and run["sha256"] == read_json(workdir / "model.json")[KEY]["sources"]["run"]["sha256"]
+    is_current = run and run["sha256"] == run_digest(read_json(workdir / "model.json"))
     return folder if is_current else None
+
+
+def run_digest(metadata: dict[str, Any]) -> str:
+    """Return the SHA-256 that identifies the run of a model.json."""
+    return metadata[KEY]["sources"]["run"]["sha256"]
 
 
 def is_words(metadata: dict[str, Any]) -> bool:

@@ -16,7 +16,7 @@ from jax_sentemb.files import sha256, user_path, write_json
 from jax_sentemb.formats.encode_settings import EncodeSettings, read_encode_settings
 from jax_sentemb.formats.model_card import Card, render_static_card, render_word_card
 from jax_sentemb.formats.model_dir import MANIFEST, read_manifest
-from jax_sentemb.formats.run_dir import convolution_of, encode_settings_of, is_words, read_metadata, read_run_tokenizer
+from jax_sentemb.formats.run_dir import convolution_of, encode_settings_of, is_words, read_metadata, read_run_tokenizer, run_digest
 from jax_sentemb.formats.sentence_transformers import SentenceModel, has_pair_head, staged, write_export
 from jax_sentemb.formats.static_embedding import StaticTable, write_static
 from jax_sentemb.formats.word_model import write_word_model
@@ -255,7 +255,7 @@ def _recorded_facts(root: Path, model: LoadedModel, max_seq_length: int, is_chan
     """
     if (root / "model.json").is_file():
         metadata = read_metadata(root)
-        if metadata[KEY]["sources"]["run"]["sha256"] != model.metadata.get("run"):
+        if run_digest(metadata) != model.metadata.get("run"):
             return {}
         facts: dict[str, Any] = {**metadata, "training": {**metadata["training"], "steps": model.metadata.get("step")}}
         settings = encode_settings_of(metadata)
@@ -263,9 +263,9 @@ def _recorded_facts(root: Path, model: LoadedModel, max_seq_length: int, is_chan
     else:
         facts, settings = read_manifest(root), read_encode_settings(root)
         fingerprint = facts.get(KEY, {}).get("sources", {}).get("model", {}).get("sha256")
-        if not is_changed and fingerprint not in (None, model.fingerprint()):
+        if fingerprint and not is_changed and fingerprint != model.fingerprint():
             return {}
-        is_scored = bool(facts.get("scores")) and fingerprint is not None
+        is_scored = bool(facts.get("scores") and fingerprint)
     if is_changed or not is_scored or (settings, facts.get("max_seq_length")) != (model.settings, max_seq_length):
         return {**facts, "scores": {}, "missing_tasks": ()}
     return facts

@@ -25,7 +25,7 @@ from jax_sentemb.formats.encode_settings import DEFAULTS, EncodeSettings, read_e
 from jax_sentemb.formats.huggingface import read_max_seq_length, read_parts, read_tokenizer, resolve
 from jax_sentemb.formats.model_dir import read_modules, read_readout, transformer_folder
 from jax_sentemb.formats.modules import read_convolution, read_dense
-from jax_sentemb.formats.run_dir import encode_settings_of, is_words, read_checkpoint, read_metadata, read_run_tokenizer
+from jax_sentemb.formats.run_dir import encode_settings_of, is_words, read_checkpoint, read_metadata, read_run_tokenizer, run_digest
 from jax_sentemb.formats.sentence_transformers import has_pair_head
 from jax_sentemb.formats.static_embedding import is_static, read_static
 from jax_sentemb.formats.tensors import WEIGHT_NAMES, digest_of, weight_files
@@ -43,7 +43,6 @@ from jax_sentemb.inference.embedder import Embedder
 from jax_sentemb.inference.static import LONGEST, Pieces, StaticEmbedder
 from jax_sentemb.inference.views import NO_VIEWS, Views
 from jax_sentemb.models.pooling import POOLINGS
-from jax_sentemb.provenance import KEY
 from jax_sentemb.retrieval.quantize import DTYPES
 from jax_sentemb.types import Params
 
@@ -252,8 +251,7 @@ def _read_run(path: Path, source: str) -> _Stored:
     if metadata.get("scores_pairs"):
         raise ConfigError(f"{source}: a cross-encoder scores pairs and has no embedding; scores.json of the run has its scores")
     params, step = read_checkpoint(path, "best")
-    run = metadata[KEY]["sources"]["run"]["sha256"]
-    origin = {"kind": "work directory", "run": run, "step": step, "max_seq_length": metadata["max_seq_length"]}
+    origin = {"kind": "work directory", "run": run_digest(metadata), "step": step, "max_seq_length": metadata["max_seq_length"]}
     description = {"convolution": None, **metadata}
     tokenizer = read_run_tokenizer(path, metadata)
     return _Stored(description, params, tokenizer, origin, str(path / "model.json"), encode_settings_of(metadata))
