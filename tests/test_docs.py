@@ -127,7 +127,7 @@ def workspace(tmp_path_factory):
         patch.chdir(folder)
         patch.setenv("JAX_SENTEMB_CACHE", str(folder / "cache"))
         lines = synthetic.sentences(400, seed=0)
-        for name in ("corpus.txt", "ordered.txt", "german.txt"):
+        for name in ("corpus.txt", "ordered.txt", "german.txt", "domain.txt"):
             Path(name).write_text("\n".join(lines) + "\n", encoding="utf-8")
         records = [{"_id": f"d{row}", "title": line, "text": line if row % 9 else ""} for row, line in enumerate(lines[:40])]
         for name in ("corpus.jsonl", "queries.jsonl"):
