@@ -47,24 +47,23 @@ __all__ = [
     "use_compilation_cache",
 ]
 
-_LAZY = {  # name -> module and name there, imported at the first use, so that the package itself is imported quickly
-    "SentenceEncoder": ("jax_sentemb.inference.encoder", "SentenceEncoder"),
-    "Vectors": ("jax_sentemb.retrieval.vector_store", "Vectors"),
-    "community_detection": ("jax_sentemb.retrieval.search", "community_detection"),
-    "deduplicate": ("jax_sentemb.retrieval.deduplication", "deduplicate"),
-    "kmeans": ("jax_sentemb.retrieval.kmeans", "kmeans"),
-    "mine_pairs": ("jax_sentemb.retrieval.search", "mine_pairs"),
-    "sample_sentences": ("jax_sentemb.data.shipped", "sample_sentences"),
-    "score": ("jax_sentemb.evaluation.score", "score"),
-    "search": ("jax_sentemb.retrieval.search", "search"),
-    "senteval_batcher": ("jax_sentemb.evaluation.senteval_toolkit", "senteval_batcher"),
-    "train": ("jax_sentemb.training.api", "train"),
-    "use_compilation_cache": ("jax_sentemb.parallel", "use_compilation_cache"),
+_LAZY = {  # the module of each name, imported at the first use, so that the package itself is imported quickly
+    "SentenceEncoder": "jax_sentemb.inference.encoder",
+    "Vectors": "jax_sentemb.retrieval.vector_store",
+    "community_detection": "jax_sentemb.retrieval.search",
+    "deduplicate": "jax_sentemb.retrieval.deduplication",
+    "kmeans": "jax_sentemb.retrieval.kmeans",
+    "mine_pairs": "jax_sentemb.retrieval.search",
+    "sample_sentences": "jax_sentemb.data.shipped",
+    "score": "jax_sentemb.evaluation.score",
+    "search": "jax_sentemb.retrieval.search",
+    "senteval_batcher": "jax_sentemb.evaluation.senteval_toolkit",
+    "train": "jax_sentemb.training.api",
+    "use_compilation_cache": "jax_sentemb.parallel",
 }
 
 
 def __getattr__(name: str) -> Any:
     if name in _LAZY:
-        module, attribute = _LAZY[name]
-        return getattr(importlib.import_module(module), attribute)
+        return getattr(importlib.import_module(_LAZY[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int, Shaped
 
-from jax_sentemb.errors import ConfigError
+from jax_sentemb.errors import ConfigError, first_line
 from jax_sentemb.files import quote
 
 SMALL = re.compile(r"bfloat16|float[468]_\w+|u?int[24]")  # names of the types of the package ml_dtypes
@@ -93,8 +93,7 @@ def array(name: str, value: Any) -> Shaped[np.ndarray, "..."]:
     try:
         numbers = np.asarray(value)
     except Exception as error:  # of the library that the value is from
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise ConfigError(f"{name} is {type(value).__name__}: not an array of numbers ({reason[:150]})") from None
+        raise ConfigError(f"{name} is {type(value).__name__}: not an array of numbers ({first_line(error, 150)})") from None
     if SMALL.fullmatch(numbers.dtype.name):
         numbers = numbers.astype(np.float32)
     if numbers.dtype.kind == "U":

@@ -73,8 +73,7 @@ def flag(setting: Setting) -> str:
 
 def keyword(setting: Setting) -> str:
     """Spell a setting as a keyword of jax_sentemb.train: data__batch_size=1, model="path/to/bert"."""
-    renamed = KEYWORDS
-    name = renamed.get(setting.name, setting.name.removeprefix("--").replace(".", "__").replace("-", "_"))
+    name = KEYWORDS.get(setting.name, setting.name.removeprefix("--").replace(".", "__").replace("-", "_"))
     if setting.value is ...:
         return name
     text = isinstance(setting.value, str | os.PathLike)
@@ -91,6 +90,12 @@ def yaml_key(setting: Setting) -> str:
 def _value_text(value: Any) -> str:
     """Return the text of a value; that of a tuple is its items with commas."""
     return ",".join(map(str, value)) if isinstance(value, tuple | list) else str(value)
+
+
+def first_line(error: BaseException, longest: int = 300) -> str:
+    """Return the first line of another library's error, at most `longest` characters; its type if it has no message."""
+    lines = (line for line in str(error).splitlines() if line.strip())
+    return next(lines, type(error).__name__)[:longest]
 
 
 Message: TypeAlias = tuple[str | Setting, ...]  # texts and settings in the order of the sentence

@@ -21,7 +21,7 @@ from jax._src import compilation_cache, distributed
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec, Sharding, SingleDeviceSharding
 from jaxtyping import PyTree
 
-from jax_sentemb.errors import LOST_PROCESS, ConfigError, ResourceError, Setting
+from jax_sentemb.errors import LOST_PROCESS, ConfigError, ResourceError, Setting, first_line
 from jax_sentemb.files import cache_home
 
 Tree = TypeVar("Tree")
@@ -194,7 +194,7 @@ def join(settings: Join) -> None:
     except (RuntimeError, ValueError) as error:
         options = "--distributed" if settings.automatic else f"--coordinator={settings.coordinator}"
         raise ResourceError(
-            f"{options}: the processes of the run did not find each other ({str(error).splitlines()[0]}); start all of them again"
+            f"{options}: the processes of the run did not find each other ({first_line(error)}); start all of them again"
         ) from None
     if jax.process_index() > 0:
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # only process 0 prints tables  # noqa: SIM115

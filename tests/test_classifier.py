@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from jax_sentemb.errors import NumericsError
+from jax_sentemb.evaluation import classifier
 from jax_sentemb.evaluation.classifier import ClassifierJob, ClassifierSettings, _logits, fit, probabilities, validation_job
 
 torch = pytest.importorskip("torch")
@@ -161,6 +162,20 @@ def test_dropout_changes_the_fit_and_no_dropout_does_not():
     expected = plain.params["hidden"]["weight"][0, 0]
     np.testing.assert_allclose(weight[0], expected, rtol=0, atol=weight_error([expected], jobs[0], settings))
     assert np.abs(weight[1] - weight[0]).max() > 1e-3
+
+
+def test_the_seed_decides_what_dropout_leaves():
+    features, labels = data()
+    jobs = [ClassifierJob(np.arange(100), np.arange(100, 150))]
+    masks = []
+    for seed in (1, 2):
+        settings = QUICK._replace(hidden=8, seed=seed, max_epoch=2)
+        start = classifier._initial(3, 6, settings._replace(seed=1))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(classifier, "_initial", lambda *_, start=start: start)
+            patch.setattr(classifier, "_plan", lambda jobs, settings, plan=classifier._plan: plan(jobs, settings._replace(seed=1)))
+            masks.append(fit(features, labels, jobs, np.full((1, 1), 1e-4), settings, dropout=np.array([0.5])).params)
+    assert np.abs(masks[0]["hidden"]["weight"] - masks[1]["hidden"]["weight"]).max() > 1e-3
 
 
 def test_hidden_units_that_dropout_left_are_divided_by_their_share():

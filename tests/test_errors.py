@@ -12,7 +12,19 @@ from pathlib import Path
 import pytest
 
 import jax_sentemb
-from jax_sentemb.errors import ConfigError, NotFinite, Setting, UserError, flag, in_python, keyword, note_text, spelled, stored_text
+from jax_sentemb.errors import (
+    ConfigError,
+    NotFinite,
+    Setting,
+    UserError,
+    first_line,
+    flag,
+    in_python,
+    keyword,
+    note_text,
+    spelled,
+    stored_text,
+)
 
 ARGUMENTS = {NotFinite: (3, "the loss is NaN")}  # of those that are not made of one message
 
@@ -65,6 +77,13 @@ def test_a_process_pool_gets_the_exception_of_its_worker():
             pool.submit(diverge).result()
         assert raised.value.step == 3
         assert pool.submit(len, "abc").result() == 3  # the pool still works
+
+
+def test_the_first_line_of_an_error_is_its_type_if_it_has_no_message():
+    assert first_line(ValueError("\nno such layer\nmore")) == "no such layer"
+    assert first_line(ValueError("x" * 400), 10) == "x" * 10
+    assert first_line(KeyError()) == "KeyError"
+    assert first_line(RuntimeError("")) == "RuntimeError"
 
 
 def test_notes_spell_settings_as_their_user_gives_them():

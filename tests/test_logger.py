@@ -1,5 +1,6 @@
 """What a run says: lines of progress, a bar with lines above it, events, and Weights & Biases through a stand-in."""
 
+import errno
 import io
 import itertools
 import json
@@ -14,7 +15,7 @@ import numpy as np
 import pytest
 
 from jax_sentemb.config import Train
-from jax_sentemb.errors import ConfigError, Setting, flag, keyword, spelled
+from jax_sentemb.errors import ConfigError, ResourceError, Setting, flag, keyword, spelled
 from jax_sentemb.training import logger as module
 from jax_sentemb.training.logger import Log, check_writers
 from jax_sentemb.training.loop import Metrics
@@ -203,6 +204,19 @@ def test_a_run_that_an_error_ends_is_marked_as_failed(tmp_path, wandb):
     except RuntimeError:
         log.close()
     assert wandb.runs[0][1].ended == 1
+
+
+def test_a_full_disk_at_the_end_leaves_no_run_of_weights_and_biases_open(tmp_path, wandb, monkeypatch):
+    log = Log(tmp_path, Train(wandb="project"))
+    monkeypatch.setattr(module, "write_all", raising_full)
+    log.event(1, {"train/loss": 0.5})
+    with pytest.raises(ResourceError, match="lacks its last lines"):
+        log.close()
+    assert wandb.runs[0][1].ended == 1
+
+
+def raising_full(descriptor, content):
+    raise OSError(errno.ENOSPC, "No space left on device")
 
 
 def test_what_weights_and_biases_refuses_is_one_line(tmp_path, wandb):

@@ -47,7 +47,7 @@ def test_rows_count_the_records_without_text_and_ids_are_theirs(tmp_path, ending
     assert list(blank_texts(records.sentences)) == [1, 3]
     assert records.describe_blank() == "2 of 5 records have no text (rows 1, 3)"
     texts = AllTexts(records.sentences)
-    assert [texts[number] for number in range(len(texts))] == ["one", "", "three", "", "five"]
+    assert list(texts) == [texts[number] for number in range(len(texts))] == ["one", "", "three", "", "five"]
     ids = {".jsonl": ["x", "y", 7, "z", None], ".parquet": ["x", "y", "7", "z", None]}.get(ending, ["x", "y", "7", "z", ""])
     assert [records.record(number) for number in range(5)] == [Record(row, None, id) for row, id in enumerate(ids)]
 

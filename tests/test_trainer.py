@@ -73,6 +73,16 @@ def a_closed_terminal_is_not_ignored():
     signal.signal(signal.SIGHUP, before)
 
 
+def test_a_run_that_cannot_start_closes_what_it_opened(tmp_path, monkeypatch):
+    closed = []
+    monkeypatch.setattr(trainer.Log, "close", lambda log: closed.append("log"))
+    monkeypatch.setattr(trainer.Checkpoints, "close", lambda checkpoints: closed.append("checkpoints"))
+    monkeypatch.setattr(trainer.Trainer, "_continue", lambda session: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        trainer.Trainer(tiny(), tmp_path)
+    assert closed == ["checkpoints", "log"]
+
+
 @pytest.fixture(scope="module")
 def straight(tmp_path_factory):
     workdir = tmp_path_factory.mktemp("straight")

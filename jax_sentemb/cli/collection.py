@@ -238,7 +238,7 @@ class Opener:
             texts = split_texts(texts, self.encoder)
             documents, row_records = texts.documents, ChunkRecords(records, texts)
             empty_rows = np.flatnonzero(np.isin(documents, empty_rows))
-        encoded = self.sentences([texts[number] for number in range(len(texts))], like, corpus, check_sources)
+        encoded = self.sentences(list(texts), like, corpus, check_sources)
         blank, vectors = records.describe_blank(), WithEmptyRows(encoded.vectors, empty_rows)
         empty = blank and f"{option} {files}: {blank}"
         return encoded._replace(vectors=vectors, records=row_records, empty=empty, documents=documents)

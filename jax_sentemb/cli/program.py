@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
 
 from jax_sentemb.cli import cut_files, interrupts
-from jax_sentemb.errors import LOST_PROCESS, ConfigError, ResourceError, UserError, plain
+from jax_sentemb.errors import LOST_PROCESS, ConfigError, ResourceError, UserError, first_line, plain
 from jax_sentemb.files import is_full, system_error
 from jax_sentemb.system.streams import protect, refused_output
 
@@ -190,7 +190,7 @@ def _runtime_problem(error: Exception) -> str:
     """Return the error line for an error of JAX's runtime; "" for a defect of the program."""
     if type(error).__name__ != "JaxRuntimeError":
         return ""
-    first = str(error).splitlines()[0]
+    first = first_line(error)
     if "RESOURCE_EXHAUSTED" in first or "out of memory" in first.lower():
         return OUT_OF_MEMORY
     if _several_processes():

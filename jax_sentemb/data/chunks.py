@@ -194,7 +194,7 @@ class ChunkTexts:
     def split(cls, texts: Lines, chunker: Chunker, progress: OnCount = no_progress) -> "ChunkTexts":
         """Split texts. Memory holds 24 bytes for each chunk. `progress` is called with the number of texts that were split."""
         documents, starts, ends = array("q"), array("q"), array("q")
-        for number, chunks in enumerate(chunker.split(texts[number] for number in range(len(texts)))):
+        for number, chunks in enumerate(chunker.split(texts)):
             for chunk in chunks:
                 documents.append(number)
                 starts.append(chunk.start)
@@ -204,6 +204,9 @@ class ChunkTexts:
 
     def __len__(self) -> int:
         return len(self.documents)
+
+    def __iter__(self) -> Iterator[str]:
+        return (self[number] for number in range(len(self)))
 
     def __getitem__(self, number: int) -> str:
         document = int(self.documents[number])

@@ -151,6 +151,9 @@ class AllTexts:
     def __len__(self) -> int:
         return self._sentences.report["lines"]
 
+    def __iter__(self) -> Iterator[str]:
+        return (self[number] for number in range(len(self)))
+
     def __getitem__(self, number: int) -> str:
         index = int(np.searchsorted(self._lines, number))
         return self._sentences[index] if index < len(self._lines) and self._lines[index] == number else ""

@@ -13,7 +13,7 @@ from typing import Any
 from jax_sentemb.data import delimited
 from jax_sentemb.data.text_file import identity_of, not_utf8_error, open_bytes
 from jax_sentemb.data.unpacking import COMPRESSED, too_large, unpacked_limit
-from jax_sentemb.errors import ConfigError, DataError, Message, Setting
+from jax_sentemb.errors import ConfigError, DataError, Message, Setting, first_line
 from jax_sentemb.files import user_path
 
 FORMATS = (".txt", ".jsonl", ".csv", ".tsv")
@@ -324,5 +324,4 @@ def _decode(text: Any, source: str) -> Any:
 
 
 def _cannot_load(source: str, error: Exception) -> DataError:
-    reason = (str(error).splitlines() or [type(error).__name__])[0]
-    return DataError(Setting("data.files", source), f" cannot be loaded: {reason[:300]}")
+    return DataError(Setting("data.files", source), f" cannot be loaded: {first_line(error)}")

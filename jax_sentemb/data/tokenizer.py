@@ -4,7 +4,7 @@ import hashlib
 import json
 import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -40,6 +40,8 @@ class Lines(Protocol):
     def __len__(self) -> int: ...
 
     def __getitem__(self, number: int, /) -> str: ...
+
+    def __iter__(self) -> Iterator[str]: ...
 
 
 class Tokenizer:

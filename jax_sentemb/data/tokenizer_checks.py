@@ -10,7 +10,7 @@ from typing import Any
 
 import tokenizers
 
-from jax_sentemb.errors import OTHER_MODEL, REPLACE_MODEL, ModelFileError
+from jax_sentemb.errors import OTHER_MODEL, REPLACE_MODEL, ModelFileError, first_line
 from jax_sentemb.files import check_untrusted
 
 TOKEN_LIMIT = 1 << 22  # the library writes a vocabulary by counting to its highest id; 2**31 takes seconds and gigabytes
@@ -32,8 +32,7 @@ def damage(source: str | Path) -> Iterator[None]:
     except (KeyboardInterrupt, SystemExit, GeneratorExit, MemoryError, ModelFileError):
         raise
     except BaseException as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise ModelFileError(f"{source} is damaged: {reason[:200]}; {REPLACE_MODEL}") from None
+        raise ModelFileError(f"{source} is damaged: {first_line(error)}; {REPLACE_MODEL}") from None
 
 
 def check_size(file: Path, content: str) -> None:

@@ -14,7 +14,7 @@ from jaxtyping import Float
 
 from jax_sentemb.data.npy import check_npy
 from jax_sentemb.data.unpacking import COMPRESSED, open_unpacked, too_large, unpacked_limit
-from jax_sentemb.errors import ModelFileError
+from jax_sentemb.errors import ModelFileError, first_line
 from jax_sentemb.files import check_regular, quote, user_path
 
 LONGEST = 1 << 20  # bytes of a line; 300 numbers take 3,000
@@ -113,8 +113,7 @@ def _archive(path: Path, keep: set[str] | None) -> Iterator[tuple[str, np.ndarra
     except (OSError, ModelFileError):
         raise
     except Exception as error:  # NumPy parses headers as Python literals, which raises half a dozen kinds of exceptions
-        reason = (str(error).splitlines() or [type(error).__name__])[0][:100]
-        raise ModelFileError(f"{path} is damaged: {reason}; {DOWNLOAD_AGAIN}") from None
+        raise ModelFileError(f"{path} is damaged: {first_line(error, 100)}; {DOWNLOAD_AGAIN}") from None
     if words.ndim != 1 or vectors.ndim != 2 or not vectors.shape[1] or len(words) != len(vectors) or words.dtype.kind not in "SU":
         raise ModelFileError(
             f"{path}: words {list(words.shape)} and vectors {list(vectors.shape)} do not match; save a row for each word"

@@ -16,6 +16,7 @@ from jaxtyping import Int, UInt64
 from jax_sentemb.data.sentences import Sentences
 from jax_sentemb.data.shuffle import hash64
 from jax_sentemb.errors import ResourceError, Setting
+from jax_sentemb.system.host import usable_cpus
 
 SENTENCES = 10_000  # sentences that are tokenised at once
 CHARACTERS = 1 << 24  # characters of these sentences that are in memory
@@ -100,8 +101,7 @@ def blocks(job: TokenizeJob, lines: Sequence[int] | Int[np.ndarray, " lines"], w
     """
     parts = (lines[start : start + SENTENCES] for start in range(0, len(lines), SENTENCES))
     if workers < 0:
-        workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        workers = workers if workers > 1 else 0
+        workers = usable_cpus() if usable_cpus() > 1 else 0
     if workers and job.sentences.is_indexed and len(lines) >= PARALLEL:
         return _in_workers(job, parts, workers)
     return map(job.block, map(_numbers, parts))

@@ -29,7 +29,7 @@ def rank(queries: Sequence[str], documents: Lines, depth: int) -> Run:
     """
     bm25s = package()
     assert bm25s is not None
-    texts = [documents[row] for row in range(len(documents))]
+    texts = list(documents)
     words, depth = bm25s.tokenize(texts, show_progress=False), min(depth, len(texts))
     if not any(words.ids):
         return Run(np.full((len(queries), depth), NO_DOCUMENT, np.int64), np.zeros((len(queries), depth), np.float32))

@@ -99,6 +99,7 @@ def fit(
         start,
         jnp.asarray(np.concatenate([l2, np.zeros((1, fits))]), jnp.float32),
         jnp.asarray(dropout, jnp.float32) if drops else None,
+        jnp.int32(settings.seed),
     )
     # The seed and the number of hidden units are contained in the arrays. Removing them here avoids compiling a program for each.
     best, scores = _train(data, settings=settings._replace(seed=0, hidden=0), slots=min(SLOTS, len(jobs)))
@@ -185,6 +186,7 @@ class _Data(NamedTuple):
     start: Layers  # leaves [fits, ...]
     l2: Array  # float32 [jobs + 1, fits]
     dropout: Array | None  # float32 [fits]; None: no fit uses dropout
+    seed: Array  # int32 []
 
 
 class _Slot(NamedTuple):
@@ -277,7 +279,7 @@ def _batch(
     rows = plan.train[slot.job].at[order[0, 0]].get(mode="promise_in_bounds")
     valid = first + jnp.arange(settings.batch_size) < plan.train_rows[slot.job]
     weight = valid if settings.summed else valid / jnp.maximum(valid.sum(), 1)
-    key = jax.random.fold_in(jax.random.fold_in(jax.random.key(0), slot.job), slot.passes * steps + step)
+    key = jax.random.fold_in(jax.random.fold_in(jax.random.key(data.seed), slot.job), slot.passes * steps + step)
 
     def loss(params: Layers) -> Array:
         x = jnp.asarray(data.features).at[rows].get(mode="promise_in_bounds")

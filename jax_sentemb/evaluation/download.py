@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from jax_sentemb.errors import ConfigError, DataError
+from jax_sentemb.errors import ConfigError, DataError, first_line
 from jax_sentemb.evaluation.catalog import SETS, EvalSet, HubSource, select
 from jax_sentemb.evaluation.downloaded import NAME, damage, write_mark
 from jax_sentemb.files import path_in_errors, remove, sole_writer, staging
@@ -116,9 +116,9 @@ def _rows(source: HubSource, split: str, *columns: str) -> Iterator[tuple[Any, .
         try:
             table: Any = load_dataset(source.name, source.config, split=hub_split)
         except Exception as error:  # the hub client raises a dozen kinds of exceptions
-            problem = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
             raise DataError(
-                f"{source.name} cannot be loaded from the hub ({problem}); check the network, and run the same command again"
+                f"{source.name} cannot be loaded from the hub ({first_line(error)}); check the network, and run the same "
+                "command again"
             ) from error
         for row in table:
             if missing := [column for column in columns if column not in row]:

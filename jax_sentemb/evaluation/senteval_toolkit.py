@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import Float
 
 from jax_sentemb.checks import whole_number
-from jax_sentemb.errors import ConfigError, ModelFileError
+from jax_sentemb.errors import ConfigError, ModelFileError, first_line
 from jax_sentemb.files import user_path
 
 Tokens = Sequence[str | bytes]  # a sentence in the form of the toolkit; its SimCSE fork uses bytes for some tasks
@@ -82,9 +82,9 @@ def _encoder(model: Any, batch_size: int) -> Callable[[list[str]], np.ndarray]:
         try:
             model = SentenceTransformer(str(user_path(model)))
         except Exception as error:  # of transformers, tokenizers and safetensors
-            reason = (str(error).splitlines() or [type(error).__name__])[0]
             raise ModelFileError(
-                f"{model}: sentence-transformers cannot read it ({reason[:200]}); give jax_sentemb.SentenceEncoder({str(model)!r})"
+                f"{model}: sentence-transformers cannot read it ({first_line(error)}); give "
+                f"jax_sentemb.SentenceEncoder({str(model)!r})"
             ) from None
     if hasattr(model, "encode"):
         return lambda sentences: model.encode(sentences, batch_size=batch_size, show_progress_bar=False)

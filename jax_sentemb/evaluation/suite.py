@@ -3,7 +3,7 @@
 import platform
 import time
 from collections.abc import Iterator, Sequence
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -301,10 +301,5 @@ def _below(file: Path, root: Path) -> str:
 
 def versions() -> dict[str, str]:
     """Return the versions of the packages that compute the scores."""
-    result = {"jax_sentemb": __version__, "python": platform.python_version()}
-    for package in ("jax", "numpy", "scipy"):
-        try:
-            result[package] = version(package)
-        except PackageNotFoundError:
-            result[package] = "unknown"
-    return result
+    packages = {package: version(package) for package in ("jax", "numpy", "scipy")}
+    return {"jax_sentemb": __version__, "python": platform.python_version(), **packages}

@@ -118,7 +118,7 @@ def encoder_vectors(
             sources = encoded_sources(encoder, name, texts.source, texts.role)
             yield key, encode_into(folder / key, encoder, sources, texts.lines, texts.role, batch_size, progress)
         else:
-            yield key, embeddings_of(encoder, [texts.lines[row] for row in range(len(texts.lines))])
+            yield key, embeddings_of(encoder, list(texts.lines))
 
 
 def score_files(encoder: Any, name: str, path: str | Path, resamples: int, **options: Any) -> dict[str, Any]:

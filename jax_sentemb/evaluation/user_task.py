@@ -37,7 +37,7 @@ def check_distinct(vectors: VectorSource, texts: Texts) -> None:
         first = rows[:1] if first is None or not len(first) else first
         if len(rows) and np.abs(rows - first).max() > SAME_VECTOR:
             return
-    if len({texts.lines[row] for row in range(len(texts.lines))} - {""}) > 1:
+    if len(set(texts.lines) - {""}) > 1:
         raise NumericsError(f"all {len(vectors):,} {texts.role or 'text'} vectors are equal: the embeddings collapsed; {RETRAIN}")
 
 

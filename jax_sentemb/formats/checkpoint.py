@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jax_sentemb import __version__, files, provenance
-from jax_sentemb.errors import REPLACE_FILE, ConfigError, ModelFileError, ResourceError, Setting
+from jax_sentemb.errors import REPLACE_FILE, ConfigError, ModelFileError, ResourceError, Setting, first_line
 from jax_sentemb.formats import manifest
 from jax_sentemb.parallel import is_main_process
 from jax_sentemb.system.allocator import return_freed_memory
@@ -215,7 +215,7 @@ class Steps:
         self._failures += 1
         if is_main_process():
             self._clear(step)
-        reason = f"step {step} could not be saved in {self.folder}: {(str(error).splitlines() or [''])[0][:300]}"
+        reason = f"step {step} could not be saved in {self.folder}: {first_line(error)}"
         if last or self._failures > 1 or jax.process_count() > 1 or not self.written:
             raise ResourceError(f"{reason}; free some space and run the same command again") from error
         self._warn(step, f"{reason}; the checkpoint of step {max(self.written)} is intact; free some space before the next save")
@@ -349,4 +349,4 @@ def _readable(folder: Path) -> Iterator[None]:
     try:
         yield
     except (ValueError, KeyError, TypeError, OSError, AttributeError) as error:
-        raise ModelFileError(f"{folder} cannot be read as a checkpoint: {str(error).splitlines()[0]}; {REPLACE_FILE}") from error
+        raise ModelFileError(f"{folder} cannot be read as a checkpoint: {first_line(error)}; {REPLACE_FILE}") from error

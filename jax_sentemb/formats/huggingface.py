@@ -14,7 +14,7 @@ from flax.traverse_util import unflatten_dict
 from jax_sentemb.data.shipped import MODELS, shipped_folder
 from jax_sentemb.data.tokenizer import Tokenizer
 from jax_sentemb.data.tokenizer_checks import check_rows
-from jax_sentemb.errors import CORRECT, REPLACE_MODEL, ConfigError, ModelFileError, Setting
+from jax_sentemb.errors import CORRECT, REPLACE_MODEL, ConfigError, ModelFileError, Setting, first_line
 from jax_sentemb.files import quote, read_json, user_path
 from jax_sentemb.formats.config_json import parse_config, read_config
 from jax_sentemb.formats.model_dir import check_hashes, read_sentence_config, transformer_folder
@@ -245,7 +245,7 @@ def resolve(name: str, option: str = "encoder.weights") -> Path:
                 raise
             return Path(snapshot_download(f"sentence-transformers/{name}", allow_patterns=DOWNLOADED))
     except Exception as error:  # the hub client raises a dozen kinds of exceptions
-        problem = (str(error).splitlines() or [type(error).__name__])[0]
         raise ConfigError(
-            where, f": no such directory, and it cannot be downloaded from the hub ({problem}); give a directory, or {SHIPPED}"
+            where,
+            f": no such directory, and it cannot be downloaded from the hub ({first_line(error)}); give a directory, or {SHIPPED}",
         ) from error

@@ -221,10 +221,10 @@ def export_loaded(
     """
     root = user_path(source or "")
     model = model._replace(params=jax.device_get(model.params))
-    made_from = {"source": Source(root.name or "in memory", model.fingerprint())} if not changes else dict(changes)
     if is_words(model.metadata):
         _export_loaded_words(directory, model, max_seq_length, root / "README.md")
         return
+    made_from = {"source": Source(root.name or "in memory", model.fingerprint())} if not changes else dict(changes)
     facts = _recorded_facts(root, model, max_seq_length, bool(changes)) if source else {}
     if isinstance(model.embedder, StaticEmbedder):
         table = model.embedder.table_of(model.params, max_seq_length, model.settings)

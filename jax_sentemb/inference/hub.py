@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from jax_sentemb.errors import ConfigError
+from jax_sentemb.errors import ConfigError, first_line
 
 
 def upload(name: str, folder: Path, private: bool, token: str | None) -> str:
@@ -18,5 +18,4 @@ def upload(name: str, folder: Path, private: bool, token: str | None) -> str:
         repository = api.create_repo(name, private=private, exist_ok=True)
         return str(api.upload_folder(repo_id=repository.repo_id, folder_path=folder, commit_message="Model of jax_sentemb"))
     except Exception as error:  # the hub client raises a dozen types of errors
-        problem = (str(error).splitlines() or [type(error).__name__])[0]
-        raise ConfigError(f"push_to_hub({name!r}): {problem}") from error
+        raise ConfigError(f"push_to_hub({name!r}): {first_line(error)}") from error

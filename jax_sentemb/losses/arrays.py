@@ -47,7 +47,8 @@ def merge_microbatches(parts: Tree) -> Tree:
 def l2_normalize(vectors: Float[Array, "*rows embedding"]) -> Float[Array, "*rows embedding"]:
     """Return vectors scaled to length 1; a zero vector stays zero, with zero gradient."""
     squared = jnp.square(vectors).sum(-1, keepdims=True)
-    return vectors * lax.rsqrt(jnp.maximum(squared, EPSILON))
+    scale = lax.rsqrt(jnp.maximum(squared, EPSILON))  # at most 1e6
+    return vectors * jnp.where(squared > 0, scale, 0.0)  # the gradient at 0 would be that scale
 
 
 def cosine(first: Float[Array, "first embedding"], second: Float[Array, "second embedding"]) -> Float[Array, "first second"]:

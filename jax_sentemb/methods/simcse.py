@@ -82,7 +82,7 @@ class SimCSE(EmbeddingMethod):
 
     @property
     def embeddings(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Return the fields that `train.matryoshka` cuts, none if a queue holds vectors after the head, and without negatives."""
+        """Return the fields that `train.matryoshka` cuts, none if a queue holds vectors after the head."""
         return () if self.momentum is not None and self.head else ("first", "second")
 
     def check(self, encoder: TokenEncoder, batch_size: int) -> None:

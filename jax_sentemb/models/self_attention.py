@@ -6,7 +6,7 @@ from typing import NamedTuple
 from jax.sharding import AbstractDevice, Mesh
 from jaxtyping import Bool, Float, Int, UInt
 
-from jax_sentemb.errors import ConfigError, Setting
+from jax_sentemb.errors import ConfigError, Setting, first_line
 from jax_sentemb.models.attention import Attention, AttentionDropout, attend, attend_fused, attend_in_blocks, queried_bias
 from jax_sentemb.types import Array
 
@@ -38,7 +38,7 @@ def kernel_problem(device: AbstractDevice) -> str:
 
         lower_smallest(device)
     except (ImportError, AttributeError, NotImplementedError, RuntimeError, ValueError) as error:
-        return next(iter(str(error).splitlines()), type(error).__name__)
+        return first_line(error)
     return ""
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jax_sentemb.errors import REPLACE_FILE, ModelFileError, Setting
+from jax_sentemb.errors import REPLACE_FILE, ModelFileError, Setting, first_line
 from jax_sentemb.files import check_regular, fingerprint, print_warning, read_limited
 from jax_sentemb.provenance import KEY, RUN, check, difference
 from jax_sentemb.reporting.plot_data import read_metrics
@@ -115,7 +115,7 @@ def read_json_file(file: Path, expected_type: type = dict) -> Any:
     except OSError as error:
         raise ModelFileError(f"{file}: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
-        raise ModelFileError(f"{file} is damaged: {str(error).splitlines()[0]}; {REPLACE_FILE}") from None
+        raise ModelFileError(f"{file} is damaged: {first_line(error)}; {REPLACE_FILE}") from None
 
 
 def find_curves(records: Iterable[Mapping[str, Any]]) -> dict[str, dict[int, float]]:

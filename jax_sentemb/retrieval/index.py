@@ -15,7 +15,7 @@ from jaxtyping import Real
 
 from jax_sentemb import provenance
 from jax_sentemb.cosines import rounded
-from jax_sentemb.errors import ConfigError, DataError, Setting
+from jax_sentemb.errors import ConfigError, DataError, Setting, first_line
 from jax_sentemb.files import replacing, sole_writer
 from jax_sentemb.provenance import SEARCH_INDEX, Source
 from jax_sentemb.retrieval.search import CORPUS_BLOCK, Hits
@@ -85,7 +85,7 @@ def search_index(
     try:
         index = faiss.read_index(str(file))
     except RuntimeError as error:
-        raise DataError(f"--index {file} cannot be read as an index: {str(error).splitlines()[0][:200]}") from None
+        raise DataError(f"--index {file} cannot be read as an index: {first_line(error)}") from None
     queries = np.atleast_2d(queries)
     if index.d != queries.shape[1]:
         raise ConfigError(f"{file} is an index of {index.d} dimensions, the queries have {queries.shape[1]}")

@@ -4,7 +4,6 @@ The numkong package computes the products with the int8 instructions of a CPU, s
 which takes a quarter of the memory traffic of float32.
 """
 
-import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, Protocol, runtime_checkable
@@ -15,6 +14,7 @@ from jaxtyping import Float, Int, Real
 from jax_sentemb.cosines import LONGEST, SHORTEST, unit_length
 from jax_sentemb.errors import NumericsError
 from jax_sentemb.retrieval.quantize import quantization_steps
+from jax_sentemb.system.host import usable_cpus
 from jax_sentemb.types import OnProgress, no_progress
 
 PRODUCTS, LARGEST_BLOCK = 1 << 18, 1 << 15  # int32 products that fit into a core's cache; rows that are compared at once
@@ -142,7 +142,7 @@ def _candidates(
     """Return the `count` rows with the best approximate scores for each query."""
     products = _products(queries, corpus.ranges)
     lengths = corpus.lengths if unit else np.ones(len(corpus), np.float32)
-    threads = os.cpu_count() or 1
+    threads = usable_cpus()
     block = min(1 << (PRODUCTS // len(queries)).bit_length() - 1, LARGEST_BLOCK)
     span_size = -(-len(corpus) // (threads * block)) * block
     spans = [range(first, min(first + span_size, len(corpus)), block) for first in range(0, len(corpus), span_size)]

@@ -5,7 +5,6 @@ blocks and the results. Equal scores are ordered by row.
 """
 
 import functools
-import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
@@ -33,6 +32,7 @@ from jax_sentemb.retrieval.sources import (
     rows_with_text,
     vectors_of,
 )  # fmt: skip
+from jax_sentemb.system.host import usable_cpus
 from jax_sentemb.types import Array, OnProgress, no_progress
 
 # Rows and columns of a block of scores. Larger blocks are slower, because the system has to map new memory for each of them.
@@ -155,7 +155,7 @@ def _search_few(
 
     best = _no_hits(len(prepared), k)
     size = block_size(STRIPS * STRIP, len(corpus))
-    with ThreadPoolExecutor(os.cpu_count()) as threads:
+    with ThreadPoolExecutor(usable_cpus()) as threads:
         starts = range(0, len(corpus), size)
         progress(0, len(starts))
         for number, first in enumerate(starts):

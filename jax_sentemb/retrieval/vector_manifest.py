@@ -16,7 +16,7 @@ from jaxtyping import Real
 
 from jax_sentemb.data.chunks import CHUNKS
 from jax_sentemb.data.npy import check_npy
-from jax_sentemb.errors import DataError, ModelFileError
+from jax_sentemb.errors import DataError, ModelFileError, first_line
 from jax_sentemb.files import fingerprint, join_inside, quote, read_limited, sha256, write_json
 from jax_sentemb.provenance import KEY, VECTORS, check, difference, is_marked, mark
 from jax_sentemb.retrieval.quantize import PRECISIONS
@@ -236,8 +236,7 @@ def map_rows(file: Path, dtype: str) -> Real[np.ndarray, "rows width"]:
             check_npy(stream, file.stat().st_size)
         rows = np.load(file, mmap_mode="r", allow_pickle=False)
     except Exception as error:  # NumPy parses the header as Python literals, which raises half a dozen kinds of exceptions
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise DataError(f"{file} cannot be read as .npy: {reason[:200]}") from None
+        raise DataError(f"{file} cannot be read as .npy: {first_line(error)}") from None
     if not isinstance(rows, np.ndarray) or rows.ndim != 2 or not rows.size or rows.dtype != dtype:
         content = f"{getattr(rows, 'dtype', type(rows).__name__)} {getattr(rows, 'shape', '')}"
         raise DataError(f"{file} contains {content}, not {dtype} [rows, width]")

@@ -154,7 +154,7 @@ def write_file(
             parts.append(quantize(encoded.vectors, precision))
             truncated, width = truncated + encoded.truncated, encoded.vectors.shape[1]
             progress(len(texts))
-        texts = [sentences[row] for row in range(len(sentences))]
+        texts = list(sentences)
         with new_file(file, np.concatenate(parts), TextRows(range(len(texts)), texts, record_of)) as shard:
             shards = [{**shard, "truncated": truncated}]
             sources = marked({**sources_of(metadata), "format": file.suffix[1:]})

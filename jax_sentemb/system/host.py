@@ -1,9 +1,16 @@
-"""Preserve the logging configuration of the calling program when a library would change it."""
+"""Respect the process that the package runs in: the processors it may use, and its logging configuration."""
 
 import contextlib
 import logging
+import os
 import threading
 from collections.abc import Iterator
+
+
+def usable_cpus() -> int:
+    """Return the number of processors that this process may use; a container or batch system may allow fewer than exist."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
 
 _lock = threading.Lock()
 _blocks = 0  # blocks of `unchanged_logging` that run now, in all threads

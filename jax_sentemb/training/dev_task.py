@@ -34,8 +34,7 @@ class DevTask:
     def sentences(self) -> Iterator[str]:
         """Yield all texts."""
         for texts in self._task.texts.values():
-            for row in range(len(texts.lines)):
-                yield texts.lines[row]
+            yield from texts.lines
 
     def values(self, embed: EmbedAs) -> dict[str, float]:
         """Return the measures of a model x 100 by their names in metrics.jsonl. The first one selects weights."""
@@ -81,4 +80,4 @@ def _vectors(embed: EmbedAs, texts: Texts) -> np.ndarray:
     def encode(lines: Sequence[str]) -> EncodedSentences:
         return EncodedSentences(np.asarray(embed(texts.role, lines), np.float32), 0)
 
-    return encode_texts([texts.lines[row] for row in range(len(texts.lines))], encode).vectors
+    return encode_texts(list(texts.lines), encode).vectors

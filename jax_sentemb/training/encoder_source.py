@@ -188,7 +188,7 @@ def word_table(words: Words, corpus: Lines, scored: Iterable[str], seed: int) ->
     of vectors it has only words of that file. Unknown words and padding have the vector 0 (Tang and de Sa 2019). New vectors are
     drawn from N(0, 0.1^2). "counts" are frequencies in the corpus, by which negative words are drawn.
     """
-    counts = count_words((corpus[row] for row in range(len(corpus))), words.lowercase)
+    counts = count_words(corpus, words.lowercase)
     vocabulary = [word for word, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0]))]
     vocabulary += sorted(count_words(scored, words.lowercase).keys() - counts.keys())
     table: dict[str, np.ndarray] = {}

@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from jax_sentemb.config import Train
-from jax_sentemb.errors import ConfigError, ResourceError, Setting, note_text, stored_text
+from jax_sentemb.errors import ConfigError, ResourceError, Setting, first_line, note_text, stored_text
 from jax_sentemb.files import is_full, open_in_place, path_in_errors, replacing, write_all, write_text
 from jax_sentemb.public_text import without_folders
 from jax_sentemb.system.streams import print_line
@@ -127,14 +127,15 @@ class Log:
         self.finish_progress()
         if self._unwritten:
             self._write("")
-        if self._unwritten and sys.exc_info()[0] is None:
-            raise ResourceError(
-                f"{self.path} lacks its last lines: the disk is full; free some space and run the same command again"
-            )
+        failed = sys.exc_info()[0] is not None
         if self.writer is not None:
             self.writer.close()
         if self.wandb is not None:
-            self.wandb.finish(exit_code=int(sys.exc_info()[0] is not None))
+            self.wandb.finish(exit_code=int(failed or bool(self._unwritten)))
+        if self._unwritten and not failed:
+            raise ResourceError(
+                f"{self.path} lacks its last lines: the disk is full; free some space and run the same command again"
+            )
 
 
 def check_writers(options: Train) -> None:
@@ -190,8 +191,7 @@ def _wandb(workdir: Path, project: str, settings: Mapping[str, Any]) -> Any:
             project=project, name=workdir.resolve().name, dir=str(workdir), config=dict(settings), id=name, resume="allow"
         )
     except wandb.Error as error:
-        reason = (str(error).splitlines() or ["unknown"])[0]
-        raise ConfigError(Setting("train.wandb", project), f": {reason} (WANDB_MODE=offline needs no account)") from None
+        raise ConfigError(Setting("train.wandb", project), f": {first_line(error)} (WANDB_MODE=offline needs no account)") from None
     write_text(id_file, f"{run.id}\n")
     # The step count of Weights & Biases only grows, but a run that continues returns to the step of the checkpoint.
     run.define_metric("step")

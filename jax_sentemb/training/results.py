@@ -80,7 +80,7 @@ class Results:
         samples = self.sample("end", step, params, trained_rows)
         baselines = {"untrained": progress.start}
         if self._config.eval.data == "grammar":
-            baselines |= word_overlap_scores(setup.tasks, [setup.sentences[row] for row in range(len(setup.sentences))])
+            baselines |= word_overlap_scores(setup.tasks, list(setup.sentences))
         results: dict[str, Any] = {
             "step": step,
             "scores": scores,

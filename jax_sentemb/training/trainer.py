@@ -86,28 +86,33 @@ class Trainer:
         self.eval_steps = config.eval.eval_steps if config.eval.eval_steps >= 0 else epoch
         sources = run_sources(config, setup, self.steps, self.start)
         agree(json.dumps(sources))
-        self.log = Log(workdir, config.train, flatten(config), brief)
-        for line in description(setup, self.steps, self.mesh.size).splitlines():
-            self.log.info(line)
+        with contextlib.ExitStack() as opened:  # closes what is open if something below fails
+            self.log = Log(workdir, config.train, flatten(config), brief)
+            opened.callback(self.log.close)
+            for line in description(setup, self.steps, self.mesh.size).splitlines():
+                self.log.info(line)
 
-        for note in (*unused_notes(config), *notes, *warmup_notes(config.optimizer, self.steps)):
-            self.log.info(note)
+            for note in (*unused_notes(config), *notes, *warmup_notes(config.optimizer, self.steps)):
+                self.log.info(note)
 
-        self.encoder = run_encoder(config, setup.encoder_config, self.mesh)
-        self.method = trained_method(config, setup.encoder_config, dense_layers(config, self.start))
-        self.optimizer = make_optimizer(config.optimizer, self.steps, epoch, config.method.step_shares)
-        self.state = self._untrained()
-        self.stop = StopSignal()
-        self.mark = run_mark(workdir.name, sources)
-        self.model_metadata = model_metadata(config, setup, workdir.name, self.start) | self.mark
-        self.measures = make_measures(config, setup, self.method, self.encoder, self.model_metadata, self.mesh, self.log)
-        scorer, agreement = self.measures.scorer, self.measures.agreement
-        self.results = Results(config, setup, self.model_metadata, scorer, agreement, self.log, workdir)
-        self.checkpoints = Checkpoints(workdir, sources, config.train.keep_checkpoints, self.log.warn)
-        continued = self._continue()
-        self.log.rewind(self.step if continued else -1)  # first, so that files of this run are never next to events of another run
-        self._describe()
-        self.log.event(self.step, {"event": "start", "milliseconds_before": round(1000 * (time.monotonic() - self._begin))})
+            self.encoder = run_encoder(config, setup.encoder_config, self.mesh)
+            self.method = trained_method(config, setup.encoder_config, dense_layers(config, self.start))
+            self.optimizer = make_optimizer(config.optimizer, self.steps, epoch, config.method.step_shares)
+            self.state = self._untrained()
+            self.stop = StopSignal()
+            self.mark = run_mark(workdir.name, sources)
+            self.model_metadata = model_metadata(config, setup, workdir.name, self.start) | self.mark
+            self.measures = make_measures(config, setup, self.method, self.encoder, self.model_metadata, self.mesh, self.log)
+            scorer, agreement = self.measures.scorer, self.measures.agreement
+            self.results = Results(config, setup, self.model_metadata, scorer, agreement, self.log, workdir)
+            self.checkpoints = Checkpoints(workdir, sources, config.train.keep_checkpoints, self.log.warn)
+            opened.callback(self.checkpoints.close)
+            continued = self._continue()
+            # First, so that files of this run are never next to events of another run.
+            self.log.rewind(self.step if continued else -1)
+            self._describe()
+            self.log.event(self.step, {"event": "start", "milliseconds_before": round(1000 * (time.monotonic() - self._begin))})
+            self._opened = opened.pop_all()
 
     @property
     def step(self) -> int:
@@ -177,8 +182,7 @@ class Trainer:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self.log.close()
-        self.checkpoints.close()
+        self._opened.close()
 
     def _untrained(self) -> TrainState:
         seed = self.config.train.seed

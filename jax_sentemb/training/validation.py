@@ -1,5 +1,6 @@
 """Measure loss and accuracy of a method's training task on held-out sentences."""
 
+import contextlib
 from collections import defaultdict
 
 import jax
@@ -26,9 +27,9 @@ class Validation:
         """Return the means over the batches of "loss" and every metric of the method."""
         share = *process_share(self._mesh), self._mesh.size
         values_of = defaultdict(list)
-        for batch in batches_on_device(
-            lambda step: self._batches.parts(step, *share), 0, self._batches.steps_per_epoch, self._mesh
-        ):
-            for name, value in self._measure(state, batch).items():
-                values_of[name].append(value)
+        reading = batches_on_device(lambda step: self._batches.parts(step, *share), 0, self._batches.steps_per_epoch, self._mesh)
+        with contextlib.closing(reading) as batches:  # a signal or an error ends the reading in the background too
+            for batch in batches:
+                for name, value in self._measure(state, batch).items():
+                    values_of[name].append(value)
         return {name: float(np.mean(jax.device_get(values))) for name, values in values_of.items()}
