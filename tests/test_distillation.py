@@ -1,5 +1,6 @@
 """Distillation: loss and gradient against NumPy and torch, the queue, W in the export, and a run from layers of a model."""
 
+import dataclasses
 import json
 
 import jax
@@ -223,6 +224,38 @@ def test_a_student_learns_the_vectors_of_its_teacher(students):
     modules = json.loads((students / "teacher" / "export" / "modules.json").read_text())
     assert [module["type"].rpartition(".")[2] for module in modules] == ["Transformer", "Pooling", "Dense", "Normalize"]
     assert "Dense" not in (students / "student" / "export" / "modules.json").read_text()
+
+
+def continued(students, output, **method):
+    """The scores of a run from the student with W, which one step at a rate of 1e-9 leaves as it is."""
+    config = config_of(students, output, steps=1)
+    config.method = dataclasses.replace(config.method, **method)
+    config.encoder = Encoder(weights=str(students / "teacher" / "export"), dropout=0.0)
+    config.optimizer.learning_rate = 1e-9
+    workdir = students / f"continued {output} {len(method)}"
+    assert run(config, workdir) == 0
+    return json.loads((workdir / "scores.json").read_text()), workdir
+
+
+def test_a_second_distillation_continues_with_the_matrix_of_the_first(students, capsys):
+    """Otherwise the start that is scored, and exported if nothing is better, is another model."""
+    scores, workdir = continued(students, "teacher")
+    assert "export has dense layers after its pooling, which are trained further\n" in capsys.readouterr().err
+    vectors = load(students / "teacher" / "export")(SENTENCES)
+    np.testing.assert_allclose(load(workdir / "export")(SENTENCES), vectors, atol=1e-4)
+    assert scores["teacher"]["agreement"]["cosine"] > 50
+    without, workdir = continued(students, "student")
+    assert "which are trained further, but not exported\n" in capsys.readouterr().err
+    assert without["teacher"]["start"] == scores["teacher"]["start"]  # of the start itself, not of step 0, which has no W
+    assert load(workdir / "export")(SENTENCES).shape != vectors.shape
+
+
+def test_a_teacher_of_another_width_replaces_the_matrix(students, capsys):
+    _, workdir = continued(students, "teacher", teacher="words:20")
+    shown = capsys.readouterr().err
+    assert "which are replaced by a new matrix, since they are not one matrix as wide as the vectors of the teacher\n" in shown
+    assert "the export has the weights of the start" not in shown  # the new matrix is random
+    assert load(workdir / "export")(SENTENCES).shape[1] == 20
 
 
 @pytest.mark.parametrize(("layers", "numbers"), [(1, (2,)), ((1,), (1,)), ("1,2", (1, 2))])

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiny_models import tiny_model
+from tiny_models import bert_config, tiny_model
 
 from jax_sentemb.__main__ import main
 from jax_sentemb.cli.program import program
@@ -22,7 +22,7 @@ from jax_sentemb.formats.model_dir import read_readout, sentence_pooling
 from jax_sentemb.formats.sentence_transformers import write_export
 from jax_sentemb.inference.encoder import SentenceEncoder
 from jax_sentemb.inference.load import load
-from jax_sentemb.methods.distillation import Distillation
+from jax_sentemb.methods.distillation import TEACHER, Distillation
 from jax_sentemb.methods.is_bert import ISBERT
 from jax_sentemb.methods.mirror_bert import MirrorBERT
 from jax_sentemb.methods.simcse import SimCSE
@@ -34,10 +34,13 @@ from jax_sentemb.training import starting_encoder
 from jax_sentemb.training.agreement import check_judge
 from jax_sentemb.training.starting_encoder import (
     averaged,
+    begins_as_start,
+    dense_notes,
     judging_teacher,
     read_start,
     start_as_teacher,
     with_start,
+    without_unused_dense,
     worse_than_start,
 )
 
@@ -367,7 +370,28 @@ def test_the_loss_reads_the_dense_layers_of_a_start_unless_a_head_or_a_queue_has
     for method in (SimCSE(), Distillation(), ISBERT()):
         assert through_dense(method, ("tanh",)) is method
     for method, place in ((MirrorBERT(), "their output"), (SimCSE(), "the embedding before them")):
-        assert started(config_of(with_dense, method))[1][-1].endswith(f"not trained, and the loss is on {place}")
+        config, _ = started(config_of(with_dense, method))
+        (note,) = dense_notes(config, read_start(config), {DENSE: {}})
+        assert note.endswith(f"not trained, and the loss is on {place}")
+
+
+def test_only_a_single_matrix_as_wide_as_the_teacher_is_trained_further(with_dense):
+    """`with_dense` has a layer with tanh, which a distillation replaces."""
+    config, _ = started(config_of(with_dense, Distillation()))
+    start = read_start(config)
+    linear = start._replace(dense=("identity",))
+    for parts, width, begun, kept in [
+        ({"kernel": (16, 5)}, 5, linear, True),
+        ({"kernel": (16, 5), "bias": (5,)}, 5, linear, False),
+        ({"kernel": (16, 5)}, 6, linear, False),
+        ({"kernel": (16, 5)}, 5, start, False),
+    ]:
+        layer = {name: np.zeros(shape, np.float32) for name, shape in parts.items()}
+        loaded = {TEACHER: {"vectors": np.zeros((1, width), np.float32)}, DENSE: {"layer_0": layer}}
+        used = without_unused_dense(config, begun, loaded)
+        assert (DENSE in used) == kept
+        assert begins_as_start(config, begun, bert_config(hidden_size=16), used) == kept
+        assert dense_notes(config, begun, used)[0].endswith("trained further") == kept
 
 
 def test_the_recipe_with_words_moves_texts_with_the_same_rare_words_together(encoder, tmp_path, capfd):

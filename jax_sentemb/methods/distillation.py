@@ -109,14 +109,15 @@ class Distillation(EmbeddingMethod):
     def init(self, encoder: TokenEncoder, loaded: Params, key: Key[Array, ""]) -> InitialState:
         """Return the parameters {"encoder", "dense"} and a full queue.
 
-        W starts as the identity, or as a random matrix if the widths differ.
+        W starts as that of the start if this is a student of vectors of the same width, else as the identity, or as a random matrix
+        if the widths differ.
         """
         params: Params = {"encoder": loaded["encoder"]}
         vectors, rows = loaded[TEACHER]["vectors"], loaded[TEACHER]["rows"]
         if self.has_map:
             width, target = encoder.config.hidden_size, vectors.shape[1]
             kernel = jnp.eye(width) if width == target else width**-0.5 * jax.random.normal(key, (width, target))
-            params[DENSE] = {"layer_0": {"kernel": kernel}}
+            params[DENSE] = loaded.get(DENSE, {"layer_0": {"kernel": kernel}})
         return InitialState(params, queue=vectors, queue_rows=rows) if self.congen else InitialState(params)
 
     def encode(self, encoder: TokenEncoder, params: Params, state: TrainState, batch: Batch, seeds: Seeds) -> Taught:

@@ -17,6 +17,7 @@ from jax_sentemb.data.batches import AnyBatches, Batches, make_batches
 from jax_sentemb.data.corpus import Corpus
 from jax_sentemb.data.tokenizer import new_tokenizer
 from jax_sentemb.distillation.teacher import WordVectors
+from jax_sentemb.models.dense import DENSE
 from jax_sentemb.models.word_vectors import FROZEN, WordsConfig
 from jax_sentemb.parallel import batch_sharding, make_mesh
 from jax_sentemb.training.corpus_source import corpus_files
@@ -115,7 +116,9 @@ def _encoder(config: Config) -> tuple[Any, Any]:
         return WordsConfig(rows, width), shapes
     lengths = {"data.max_seq_length": config.data.max_seq_length, "eval.max_seq_length": config.eval.max_seq_length}
     source = BertSource(config.encoder, config.data, lengths)
-    return source.blank().config, _shapes(source.loaded)
+    # The matrix of a distillation has the width of its teacher, which is not read here: see `generated_batches`.
+    loaded = {name: part for name, part in source.loaded.items() if name != DENSE or config.method.dense is None}
+    return source.blank().config, _shapes(loaded)
 
 
 def _shapes(arrays: Any) -> Any:

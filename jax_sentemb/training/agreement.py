@@ -17,6 +17,7 @@ from jax_sentemb.data.tokens import Subsample, draw
 from jax_sentemb.distillation.teacher import WORDS, has_vectors, open_teacher, teacher_names, teacher_vectors
 from jax_sentemb.errors import ConfigError, DataError, Setting, UserError
 from jax_sentemb.evaluation.agreement import AGREEMENT, MAX_SENTENCES, SELECTING, agreement
+from jax_sentemb.evaluation.sts import EmbedAs
 from jax_sentemb.files import print_warning
 from jax_sentemb.inference.load import load
 from jax_sentemb.methods.distillation import START, Distillation
@@ -155,6 +156,13 @@ class Agreement:
             mapped = vectors
         elif self._is_distilled and self._method.dense is not None and DENSE in params:
             mapped = vectors @ np.asarray(jax.device_get(params[DENSE]["layer_0"]["kernel"]))
+        return self._named(vectors, mapped)
+
+    def of_model(self, embed: EmbedAs) -> dict[str, float]:
+        """Return the measures of another model."""
+        return self._named(embed("document", self._held_out.sentences))
+
+    def _named(self, vectors: np.ndarray, mapped: np.ndarray | None = None) -> dict[str, float]:
         return {f"{AGREEMENT}{name}": value for name, value in agreement(vectors, self._held_out.vectors, mapped).items()}
 
     def summary(self, params: Params, start: Mapping[str, float]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 from jax.sharding import Mesh
 
 from jax_sentemb.config import Config
+from jax_sentemb.evaluation.sts import EmbedAs
 from jax_sentemb.inference.build import build_embedder
 from jax_sentemb.inference.embedder import COARSE_BUCKETS
 from jax_sentemb.methods.base import Method
@@ -38,6 +39,11 @@ class Measures(NamedTuple):
             measured |= values
             log.values(step, "agreement with the teacher (of 100)", values, 2)
         return measured
+
+    def of_model(self, embed: EmbedAs) -> dict[str, float]:
+        """Return the measures of another model that need no state of the training."""
+        agreement = self.agreement.of_model(embed) if self.agreement else {}
+        return self.scorer.measured_by(embed) | agreement
 
 
 def make_measures(

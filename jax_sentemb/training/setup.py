@@ -32,7 +32,6 @@ from jax_sentemb.methods.matryoshka import in_prefixes
 from jax_sentemb.methods.through_dense import through_dense
 from jax_sentemb.models.architectures import make_encoder
 from jax_sentemb.models.bert import BertConfig, first_trained_layer
-from jax_sentemb.models.dense import DENSE
 from jax_sentemb.models.encoder import TokenEncoder
 from jax_sentemb.models.self_attention import kernel_problem
 from jax_sentemb.models.word_vectors import WordsConfig
@@ -43,7 +42,7 @@ from jax_sentemb.training.corpus_source import PROCESS, corpus_files, corpus_tas
 from jax_sentemb.training.dev_task import DEV, DevTask, open_dev_task
 from jax_sentemb.training.encoder_source import BertSource, EncoderSource, WordSource
 from jax_sentemb.training.evaluator import DownstreamTasks, evaluation_tasks
-from jax_sentemb.training.starting_encoder import Start, dense_layers
+from jax_sentemb.training.starting_encoder import Start, without_unused_dense
 from jax_sentemb.types import Params
 
 
@@ -126,10 +125,7 @@ def prepare(config: Config, workdir: Path, start: Start | None = None) -> RunSet
     sample = functools.partial(_sample, corpus.sentences, examples, parts, seed=seed)
     agreeing = held_out_sentences(config, held_out, corpus.sentences, parts, sample)
     batches = make_batches(examples, data.batch_size, seed, data.length_grouping)
-    uses_dense = method.dense is None and dense_layers(config, start)
-    loaded = {name: part for name, part in source.loaded.items() if name != DENSE or uses_dense} | _from_examples(
-        method, examples, seed, parts
-    )
+    loaded = without_unused_dense(config, start, source.loaded | _from_examples(method, examples, seed, parts))
     built = (corpus.sentences, corpus.tokenizer, examples, batches, validation, encoder_config, loaded)
     return RunSetup(*built, *scored, corpus.rows, parts, agreeing, corpus.teacher, settings)
 

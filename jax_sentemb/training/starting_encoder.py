@@ -16,9 +16,12 @@ from jax_sentemb.formats.huggingface import read_max_seq_length, resolve
 from jax_sentemb.formats.model_dir import Readout, read_readout, sentence_pooling
 from jax_sentemb.formats.modules import read_dense
 from jax_sentemb.methods.base import Method
-from jax_sentemb.methods.distillation import START, Distillation
+from jax_sentemb.methods.distillation import START, TEACHER, Distillation
 from jax_sentemb.methods.through_dense import reads_dense
 from jax_sentemb.models.architectures import make_encoder
+from jax_sentemb.models.bert import BertConfig
+from jax_sentemb.models.dense import DENSE
+from jax_sentemb.models.word_vectors import WordsConfig
 from jax_sentemb.training.checkpoint_selection import measure_name
 from jax_sentemb.training.encoder_source import starting_config
 from jax_sentemb.types import Params
@@ -59,7 +62,7 @@ def read_start(config: Config) -> Start | None:
 
 
 def is_kept(config: Config, start: Start | None) -> bool:
-    """Return whether the run reads the encoder as its start did, so that its step 0 is the start itself."""
+    """Return whether the run pools the states of the encoder as its start did."""
     method = config.method
     return (
         start is not None and start.readout.cnn is None and method.convolution is None and method.pooling == start.readout.pooling
@@ -74,6 +77,37 @@ def dense_layers(config: Config, start: Start | None) -> tuple[str, ...]:
     if config.method.dense is not None:
         return config.method.dense
     return start.dense if start is not None and is_kept(config, start) else ()
+
+
+def continues_dense(config: Config, start: Start | None) -> bool:
+    """Return whether the matrix of a distillation starts as the dense layer of its start."""
+    is_linear = start is not None and start.dense == ("identity",)
+    return is_linear and is_kept(config, start) and isinstance(config.method, Distillation) and config.method.has_map
+
+
+def begins_as_start(config: Config, start: Start | None, encoder: BertConfig | WordsConfig, loaded: Params) -> bool:
+    """Return whether the embeddings of step 0 are those of the start.
+
+    They are not if a distillation has a new matrix after its pooling, or leaves out dense layers of the start.
+    """
+    if start is None or not is_kept(config, start):
+        return False
+    layers = config.method.dense
+    if layers is None or layers == start.dense:
+        return layers is None or not layers or DENSE in loaded
+    return not start.dense and encoder.hidden_size == loaded[TEACHER]["vectors"].shape[1]  # then the matrix is the identity
+
+
+def without_unused_dense(config: Config, start: Start | None, loaded: Params) -> Params:
+    """Return the loaded parts without dense layers that the run does not use, or whose width is not that of the teacher."""
+    if DENSE not in loaded:
+        return loaded
+    if config.method.dense is None:
+        is_used = bool(dense_layers(config, start))
+    else:
+        layer, target = loaded[DENSE]["layer_0"], loaded[TEACHER]["vectors"].shape[1]
+        is_used = continues_dense(config, start) and set(layer) == {"kernel"} and layer["kernel"].shape[1] == target
+    return loaded if is_used else {name: part for name, part in loaded.items() if name != DENSE}
 
 
 def check_anchor(config: Config) -> None:
@@ -119,14 +153,24 @@ def _with_readout(config: Config, start: Start | None) -> tuple[Config, list[str
             kept = f"{start.name} is a sentence encoder with {pooling} pooling, which this run keeps; for {config.method.pooling} "
             notes.append(note_text(kept, "pooling set ", Setting("encoder.readout", "method")))
             config = dataclasses.replace(config, method=changed)
-    if start.dense:
-        is_used = is_kept(config, start) and config.method.dense is None
-        place = "on their output" if reads_dense(config.method) else "on the embedding before them"
-        use = f"not trained, and the loss is {place}" if is_used else "left out"
-        notes.append(f"{start.name} has dense layers after its pooling, which are {use}")
     if prompt := start.settings.prompt_text(config.method.text_role):
         notes.append(f"{start.name} has the prompt {prompt!r}, which is put before every sentence of the training text")
     return config, notes
+
+
+def dense_notes(config: Config, start: Start | None, loaded: Params) -> list[str]:
+    """Return a note on what becomes of the dense layers of the start; [] without."""
+    if start is None or not start.dense:
+        return []
+    use = "left out"
+    if DENSE in loaded and config.method.dense is None:
+        place = "on their output" if reads_dense(config.method) else "on the embedding before them"
+        use = f"not trained, and the loss is {place}"
+    elif DENSE in loaded:
+        use = "trained further" if config.method.dense else "trained further, but not exported"
+    elif isinstance(config.method, Distillation) and config.method.dense:
+        use = "replaced by a new matrix, since they are not one matrix as wide as the vectors of the teacher"
+    return [f"{start.name} has dense layers after its pooling, which are {use}"]
 
 
 def _with_start_as_teacher(config: Config, start: Start | None) -> Config:

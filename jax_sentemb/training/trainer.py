@@ -45,7 +45,15 @@ from jax_sentemb.training.run_metadata import about, description, model_metadata
 from jax_sentemb.training.run_sources import run_mark, run_sources, selection_sources
 from jax_sentemb.training.setup import check_attention, prepare, run_encoder, trained_method
 from jax_sentemb.training.signals import Preempted, StopSignal
-from jax_sentemb.training.starting_encoder import averaged, dense_layers, is_kept, read_start, with_start
+from jax_sentemb.training.starting_encoder import (
+    averaged,
+    begins_as_start,
+    dense_layers,
+    dense_notes,
+    read_start,
+    whole_start,
+    with_start,
+)
 from jax_sentemb.training.step import create_state, make_step
 from jax_sentemb.types import Batch, Params, TrainState
 
@@ -92,6 +100,7 @@ class Trainer:
             for line in description(setup, self.steps, self.mesh.size).splitlines():
                 self.log.info(line)
 
+            notes += dense_notes(config, self.start, setup.loaded)
             for note in (*unused_notes(config), *notes, *warmup_notes(config.optimizer, self.steps)):
                 self.log.info(note)
 
@@ -243,12 +252,13 @@ class Trainer:
         progress.evaluated = step
         if step == 0:
             start = self.start
-            if start is not None and not is_kept(self.config, start):
-                measured = self.measures.scorer.measured_by(load(start.name).embed_as)
+            is_start = begins_as_start(self.config, start, self.setup.encoder_config, self.setup.loaded)
+            if start is not None and not is_start and whole_start(self.config):
+                measured = self.measures.of_model(load(start.name).embed_as)
             progress.measured = {name: value for name, value in measured.items() if name in (ON_HALVES, SELECTING, self.on_dev)}
             progress.start = self._start_scores(measured, state.params)
             self.results.sample("start", step, state.params, self.steps * self.config.data.batch_size)
-            if is_kept(self.config, start) and progress.selected_by in progress.measured:  # a sentence encoder may be the best
+            if is_start and progress.selected_by in progress.measured:  # a sentence encoder may be the best
                 self._keep(step, params, best_score, name)
         elif best_score is not None and best_score > progress.best_score:
             self._keep(step, params, best_score, name)
