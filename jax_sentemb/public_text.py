@@ -3,6 +3,7 @@
 import hashlib
 import html
 import re
+from pathlib import Path
 from typing import Any
 
 from jax_sentemb.errors import plain
@@ -39,6 +40,12 @@ def public_value(value: str) -> str:
     """Return the value of a setting without folders, with a part of its SHA-256 at the end if it had some, so it stays unique."""
     short = without_folders(value)
     return value if short == value else f"{short}~{hashlib.sha256(value.encode()).hexdigest()[:6]}"
+
+
+def model_name(path: str | Path) -> str:
+    """Return the name by which a model is published: that of its directory, or of the one above `export` or `model`."""
+    *_, above, name = "", "", *Path(path).parts
+    return above.strip("/.") or name if name in ("export", "model") else name
 
 
 def without_folders(text: str) -> str:

@@ -181,9 +181,9 @@ def test_series_arrays_and_columns_are_lists_of_sentences(tmp_path):
         (
             {"recipe": "", "teacher": "a,b", "layers": 3},
             ConfigError,
-            r'^layers="3": a,b is not one model to take layers of; give model$',
+            r'^layers="3": a,b is not one model; name the model that has these layers by model$',
         ),
-        ({"recipe": "", "teacher": "words:64", "layers": 3}, ConfigError, "is not one model to take layers of"),
+        ({"recipe": "", "teacher": "words:64", "layers": 3}, ConfigError, "is not one model; name the model"),
         ({"recipe": "", "teacher": ["a", "b"]}, ConfigError, "^teacher is list: give a directory, or a name of the hub$"),
         ({"recipe": "", "teacher": "a", "method.teacher": "b"}, ConfigError, "^teacher and method.teacher are one setting"),
         ({"model": "a", "encoder.weights": "b"}, ConfigError, "^model and encoder.weights are one setting"),

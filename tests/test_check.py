@@ -233,6 +233,21 @@ def test_a_sentence_encoder_learns_from_neighbours_where_the_text_runs_on_else_f
         (smaller,) = [other.command for other in advice.alternatives if "distill_encoder" in other.command]
         config, _, _ = parse(shlex.split(smaller)[1:])
         assert (config.encoder.weights, config.encoder.layers, config.method.teacher) == ("encoder", "1,3,5", "encoder")
+        assert (config.train.max_steps, config.data.validation, config.data.max_seq_length) == (1500, 300, 64)
+
+
+def test_texts_of_several_sentences_get_the_recipe_that_was_measured_on_abstracts():
+    summary = CorpusSummary("a.txt", "text", 30_000, 128, False, 64, "encoder", "", 8000, "mean", layers=6, has_texts=True)
+    advice = advise(summary)
+    config, _, _ = parse(shlex.split(advice.command)[1:])
+    assert (config.method.teacher, config.data.subset, config.data.max_seq_length) == ("start,start,words:4096", SMALL, 128)
+    assert advice.steps == config.train.max_steps
+    assert "nDCG@10 on Cranfield" in advice.evidence
+    recipes = [re.search("--config ([a-z_]+)", other.command) for other in advice.alternatives]
+    assert [recipe[1] for recipe in recipes if recipe] == ["adapt", "distill_encoder"]
+    (smaller,) = [other.command for other in advice.alternatives if "distill_encoder" in other.command]
+    config, _, _ = parse(shlex.split(smaller)[1:])
+    assert (config.data.validation, config.data.max_seq_length) == (1000, 128)
 
 
 def test_words_as_a_second_teacher_are_an_alternative_whose_teachers_do_not_embed_a_large_corpus():

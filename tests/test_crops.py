@@ -66,6 +66,13 @@ def test_a_pair_is_two_packs_of_a_document_and_every_place_is_drawn(examples, se
     assert seen == {place for place in known.values() if counts[place[0]]}
 
 
+def test_lines_that_are_documents_are_not_read_as_one_document(tmp_path):
+    """Otherwise neighbouring documents make the pairs."""
+    text = "\n".join(" ".join(sentences) for sentences in DOCUMENTS) + "\n"
+    with pytest.raises(DataError, match=r"^method\.documents=blocks: no blank line .* set method\.documents=lines$"):
+        corpus(tmp_path / "a.txt", text).crops(1, 1, "blocks", 0)
+
+
 def test_pairs_are_pure_in_seed_row_and_epoch(examples):
     made = examples()
     rows = np.arange(len(made))

@@ -271,11 +271,14 @@ def test_agreement_selects_the_step_and_no_path_is_published(students):
     about = json.loads((students / "student" / "run.json").read_text())
     assert about["selected_by"] == "agreement/neighbours"
     card = (students / "student" / "export" / "README.md").read_text()
-    assert str(students) not in card
+    assert str(students.parent) not in card
     scores = json.loads((students / "student" / "scores.json").read_text())["teacher"]
-    assert scores["names"] == ["model"]
+    assert scores["names"] == [students.name]  # "model" says nothing
     assert scores["sentences_per_second"]["student"] > 0
-    assert f"Distilled from model; on 64 held-out sentences {scores['agreement']['neighbours']:.1f} % of the ten nearest" in card
+    assert (
+        f"Distilled from {students.name}; on 64 held-out sentences {scores['agreement']['neighbours']:.1f} % of the ten nearest"
+        in card
+    )
     assert "times as many as the teacher" in card
     assert "Distilled from" not in load_card(students / "model")
     assert "on 64 held-out sentences" in (students / "student" / "report.html").read_text()

@@ -3,6 +3,7 @@
 import csv
 import gzip
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from jax_sentemb.cli.evaluate import main
 from jax_sentemb.cli.program import program
 from jax_sentemb.data import synthetic
 from jax_sentemb.errors import ConfigError, DataError
+from jax_sentemb.evaluation.model_spec import parse_spec, with_trained_widths
 from jax_sentemb.evaluation.retrieval_task import RetrievalTask
 from jax_sentemb.formats.sentence_transformers import write_export
 from jax_sentemb.inference import encoded_texts
@@ -79,6 +81,17 @@ def test_a_comparison_of_vectors_shows_its_progress(models, beir, tmp_path, monk
     counts = [done for label, done in shown if label == f"one: {task}"]
     assert counts[0] == 0
     assert max(counts) > 0
+
+
+def test_each_width_that_was_trained_has_a_row(models, tmp_path):
+    folder = tmp_path / "trained"
+    shutil.copytree(models[0], folder)
+    (folder / "jax_sentemb.json").unlink(missing_ok=True)
+    (folder / "model.json").write_text(json.dumps({"training": {"matryoshka": [4, 8]}}), encoding="utf-8")
+    spec = parse_spec(str(folder))
+    assert [(cut.label, cut.width) for cut in with_trained_widths(spec)] == [("trained", None), ("trained+4", 4), ("trained+8", 8)]
+    assert with_trained_widths(parse_spec(f"{folder}@6"))[0].width == 6
+    assert len(with_trained_widths(parse_spec(f"{folder}@6"))) == len(with_trained_widths(parse_spec(str(models[0])))) == 1
 
 
 def test_retrieval_of_two_models_and_bm25(models, beir, tmp_path, capsys):

@@ -6,7 +6,7 @@ import io
 import pytest
 
 from jax_sentemb.formats.model_card import Card, render, render_static_card, render_word_card
-from jax_sentemb.public_text import markdown, spreadsheet_cell, without_folders
+from jax_sentemb.public_text import markdown, model_name, spreadsheet_cell, without_folders
 from jax_sentemb.reporting import html_report
 from jax_sentemb.reporting.report_data import Run
 from jax_sentemb.reporting.sweep_table import table, write_tables
@@ -52,6 +52,17 @@ def test_numbers_and_other_text_stay(value):
 )
 def test_folders_of_the_machine_are_left_out(text, expected):
     assert without_folders(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("runs/student/export", "student"), ("/a/minilm/model", "minilm"), ("runs/student/", "student"), ("export", "export"),
+        ("../model", "model"), ("user/name", "name"), ("", ""),
+    ],
+)  # fmt: skip
+def test_a_model_is_named_by_a_folder_that_tells_it_from_others(path, name):
+    assert model_name(path) == name
 
 
 def test_names_in_markdown_stay_names():

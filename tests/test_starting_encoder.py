@@ -1,5 +1,6 @@
 """A run from a sentence encoder: its readout is kept, its step 0 may be the best, and a worse export says so."""
 
+import dataclasses
 import json
 import shlex
 import shutil
@@ -311,6 +312,16 @@ def test_the_start_is_known_by_any_path(encoder, tmp_path, monkeypatch):
         assert start_as_teacher(distilled(encoder, f"words:16,{name}")) == name
         with pytest.raises(ConfigError, match=r"is the start, which would always win"):
             check_judge(config_of(encoder, SimCSE(), eval=Evaluation(teacher=name)))
+
+
+def test_a_student_that_is_its_teacher_is_told_before_anything_is_read(encoder):
+    config = dataclasses.replace(distilled(encoder, str(encoder)), eval=Evaluation(select="agreement"))
+    with pytest.raises(
+        ConfigError, match=r"is the start itself, .*: give encoder\.layers=3 to train a student of some of its layers"
+    ):
+        check_judge(config)
+    config.encoder.layers = "1,"
+    check_judge(config)
 
 
 def distilled(weights, teacher, **encoder):

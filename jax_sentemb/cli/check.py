@@ -114,6 +114,7 @@ def survey(options: argparse.Namespace) -> dict[str, Any]:
         "corpus.txt" if options.files == "-" else options.files,
         options.column, report["usable"], length, order["consecutive"], options.batch_size, options.weights,
         options.tokenizer, options.vocab_size, pooling, report["unknown_token_rate"], options.join, layers,
+        not order["consecutive"] and order["several_sentences"] >= TEXTS,
     )  # fmt: skip
     return {
         "files": files,

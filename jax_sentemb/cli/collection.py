@@ -5,7 +5,6 @@ import functools
 import itertools
 import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -20,6 +19,7 @@ from jax_sentemb.data.tokenizer import Lines
 from jax_sentemb.errors import ConfigError, DataError, plain
 from jax_sentemb.files import print_warning, user_path
 from jax_sentemb.provenance import VECTORS, Source, check
+from jax_sentemb.public_text import model_name
 from jax_sentemb.retrieval.vector_manifest import manifest_path
 from jax_sentemb.retrieval.vector_records import encode_texts
 from jax_sentemb.retrieval.vector_store import Vectors
@@ -204,7 +204,7 @@ class Opener:
         """Return what vectors of a corpus are made from."""
         from jax_sentemb.inference.encoded_texts import encoded_sources
 
-        return {**encoded_sources(self.encoder, Path(self.options.model).name, corpus), "chunks": self._chunks}
+        return {**encoded_sources(self.encoder, model_name(self.options.model), corpus), "chunks": self._chunks}
 
     def _check_model(self, vectors: Vectors) -> None:
         """Raise DataError unless the vectors were made with the model, prompt, width and length of the command line."""

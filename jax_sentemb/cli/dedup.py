@@ -19,7 +19,7 @@ from jax_sentemb.data.text_file import check_unchanged, identity_of
 from jax_sentemb.errors import ConfigError, plain
 from jax_sentemb.files import remove, replacing, sole_writer, user_path, write_json
 from jax_sentemb.provenance import Source
-from jax_sentemb.public_text import spreadsheet_cell
+from jax_sentemb.public_text import model_name, spreadsheet_cell
 from jax_sentemb.system.terminal import Progress, counted, json_text, table
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ def _find(options: argparse.Namespace, files: str, records: Records) -> tuple["D
         vectors: Any = Opener(options).corpus().vectors
         model = vectors.sources["model"]["name"] if getattr(vectors, "is_marked", False) else ""
     else:
-        vectors, model = _encode(options, files, records), Path(options.model or MODEL).name
+        vectors, model = _encode(options, files, records), model_name(options.model or MODEL)
     with counted("compare", "blocks") as progress:
         return deduplicate(vectors, options.threshold, records.texts, options.keep, progress), model
 
@@ -156,7 +156,7 @@ def _encode(options: argparse.Namespace, files: str, records: Records) -> Any:
         options.model = MODEL
     encoder = load_encoder(options)
     corpus = Source(corpus_name(files), records.sentences.fingerprint)
-    sources = encoded_sources(encoder, Path(options.model).name, corpus)
+    sources = encoded_sources(encoder, model_name(options.model), corpus)
     folder = _beside(options.output, ".vectors")
     with Progress("encode", len(records.texts), "texts") as progress:
         vectors = encode_into(folder, encoder, sources, records.texts, "document", options.batch_size, progress.update)

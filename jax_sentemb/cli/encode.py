@@ -3,10 +3,8 @@
 import argparse
 import contextlib
 import functools
-import logging
 import sys
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,14 +19,13 @@ from jax_sentemb.data.tokenizer import Lines
 from jax_sentemb.errors import ConfigError, plain
 from jax_sentemb.files import print_warning, user_path
 from jax_sentemb.provenance import Source
+from jax_sentemb.public_text import model_name
 from jax_sentemb.retrieval.quantize import DTYPES, PRECISIONS
 from jax_sentemb.retrieval.vector_manifest import Part, marked, missing_parts
 from jax_sentemb.retrieval.vector_store import EncodedSentences, write_file, write_shards
 
 if TYPE_CHECKING:
     from jax_sentemb.inference.encoder import SentenceEncoder
-
-logger = logging.getLogger("jax_sentemb")
 
 
 def main(argv: list[str]) -> int:
@@ -67,9 +64,8 @@ def main(argv: list[str]) -> int:
     if options.part.total > count:
         advice = f"--rows-per-shard {max(len(texts) // options.part.total, 1)} gives each part a shard"
         print_warning(f"--part {options.part}: the text has only {count} shards, so some parts are empty; {advice}")
-    logger.setLevel(logging.ERROR)  # the number of cut sentences is printed once, at the end
     rows = sum(min(options.rows_per_shard, len(texts) - shard * options.rows_per_shard) for shard in shards)
-    with Progress(output.name, len(texts) if is_single else rows, "rows") as progress:
+    with encoder.counting_cuts(), Progress(output.name, len(texts) if is_single else rows, "rows") as progress:
         write = write_file if is_single else functools.partial(write_shards, part=options.part)
         manifest = write(output, _metadata(encoder, options, records), texts, encode, progress.finish, record_of=record_of)
         truncated = manifest["truncated"]
@@ -94,7 +90,7 @@ def _metadata(encoder: "SentenceEncoder", options: argparse.Namespace, records: 
 
     sentences = records.sentences
     sources = {
-        **encoded_sources(encoder, Path(options.model).name, Source(corpus_name(options.input), sentences.fingerprint)),
+        **encoded_sources(encoder, model_name(options.model), Source(corpus_name(options.input), sentences.fingerprint)),
         "records": records.source,
         "normalize": options.normalize,
         "truncate_dim": options.truncate_dim or encoder.truncate_dim,

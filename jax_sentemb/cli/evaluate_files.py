@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import logging
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from jax_sentemb.cli.program import count, is_given, leave_out
 from jax_sentemb.errors import BusyError, ConfigError, UserError, plain
 from jax_sentemb.files import write_text
+from jax_sentemb.public_text import model_name
 
 if TYPE_CHECKING:
     from jax_sentemb.evaluation.model_spec import ModelSpec
@@ -59,13 +59,13 @@ OWNERS = {
 
 def evaluate(options: argparse.Namespace) -> int:
     """Score the models on each of the files; return the exit code."""
-    from jax_sentemb.evaluation.model_spec import parse_spec
+    from jax_sentemb.evaluation.model_spec import parse_spec, with_trained_widths
     from jax_sentemb.evaluation.user_scores import check_name
     from jax_sentemb.parallel import use_compilation_cache
 
     if not options.model:
         raise ConfigError("no model: name a model directory, as in jax-sentemb evaluate runs/micse --pairs pairs.tsv")
-    specs = [parse_spec(text) for text in options.model]
+    specs = [spec for text in options.model for spec in with_trained_widths(parse_spec(text))]
     labels = [spec.label for spec in specs]
     if len(set(labels)) < len(labels):
         raise ConfigError(f"two models are called {max(labels, key=labels.count)}: write NAME=PATH for one of them")
@@ -76,7 +76,6 @@ def evaluate(options: argparse.Namespace) -> int:
         for text in task.notes:
             print(plain(f"note: {text}"), file=sys.stderr)
     use_compilation_cache()
-    logging.getLogger("jax_sentemb").setLevel(logging.ERROR)  # texts that are cut are counted for all batches together
     with tempfile.TemporaryDirectory(prefix="jax_sentemb-") as temporary:
         scorer = _Scorer(options, tasks, Path(temporary))
         for spec in specs:
@@ -115,7 +114,7 @@ class _Scorer:
         from jax_sentemb.evaluation.model_spec import load_encoder
 
         encoder = load_encoder(spec)
-        self._models[spec.label] = {"source": Path(spec.source).name, "sha256": encoder.fingerprint}
+        self._models[spec.label] = {"source": model_name(spec.source), "sha256": encoder.fingerprint}
         for table, failed in zip(self._tables, self._failed, strict=True):
             try:
                 self._score_task(spec.label, encoder, table)
@@ -134,7 +133,7 @@ class _Scorer:
         task = table.task
         folder = (self._options.output or self._temporary) / "vectors" / label / task.name
         total = sum(len(texts.lines) for texts in task.texts.values())
-        with Progress(label, total, "texts") as progress:
+        with encoder.counting_cuts(), Progress(label, total, "texts") as progress:
             vectors: dict[str, Any] = dict(encoder_vectors(encoder, label, task, folder, self._options.batch_size, progress.update))
         if cut := sum(each.manifest["truncated"] for each in vectors.values()):
             print(plain(f"note: {label}: {cut:,} texts longer than {encoder.max_seq_length} tokens were cut"), file=sys.stderr)

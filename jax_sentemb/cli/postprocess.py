@@ -1,13 +1,12 @@
 """Run `jax-sentemb postprocess --model DIR --corpus corpus.txt --remove 1 --output DIR`: add a linear map after the pooling."""
 
-from pathlib import Path
-
 from jax_sentemb.cli.encode import add_text_options, corpus_sentences, naming_model
 from jax_sentemb.cli.program import EXIT_CODES, Parser, positive, start
 from jax_sentemb.data.corpus_files import corpus_name
 from jax_sentemb.errors import ConfigError, plain
 from jax_sentemb.files import print_warning, user_path
 from jax_sentemb.provenance import Source
+from jax_sentemb.public_text import model_name
 
 EPILOG = f"""\
 The map is fitted to the embeddings of your text and is exported as a dense layer, which sentence-transformers reads. Whether it
@@ -59,7 +58,7 @@ def main(argv: list[str]) -> int:
     layer = without_components(vectors, options.remove) if options.remove else whitening(vectors, options.width)
     changed = with_layer(model, layer)
     sources = {
-        "source": Source(Path(options.model).name, model.fingerprint()),
+        "source": Source(model_name(options.model), model.fingerprint()),
         "corpus": Source(corpus_name(options.corpus), sentences.fingerprint),
         **{name: getattr(options, name) for name in ("remove", "whiten", "width")},
     }

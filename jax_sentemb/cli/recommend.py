@@ -11,7 +11,9 @@ from typing import Any, NamedTuple
 
 MEASURED: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_name("recommendations.json").read_text(encoding="utf-8"))
 SMALL = 20_000  # sentences; low-shot training was measured at 1,000 and 10,000
-MIN_TO_DISTIL = 2_000  # sentences; distill_encoder holds 1,000 out
+MIN_TO_DISTIL = 2_000  # sentences
+HELD_OUT = 1_000  # sentences that distill_encoder holds out; a tenth of a smaller corpus
+DISTIL_LENGTH = 64  # tokens of a text in distill_encoder
 MIN_SENTENCES = 16  # for fewer sentences, nothing is recommended
 BATCH, STEPS = 64, 50  # values of configs/adapt.py
 MAX_UNKNOWN = 0.02  # with a larger share of unknown pieces, no method is trusted
@@ -38,6 +40,7 @@ class CorpusSummary(NamedTuple):
     unknown: float = 0.0  # share of unknown pieces
     join: str = ""  # text between the columns; "": each column is a separate text
     layers: int = 0  # of the weights
+    has_texts: bool = False  # most records are texts of several sentences
 
     @property
     def columns(self) -> dict[str, str]:
@@ -161,6 +164,14 @@ TOPICS = (
     "Cranfield changed by {abstracts:+}; but Spearman x 100 on pairs of sentences changed by {lowest:+} to {highest:+} "
     "(experiments/adapting, all-MiniLM-L6-v2, at least {seeds} seeds):"
 ).format(**MEASURED["adapting_words"])
+WORDS_TOO = Choice(
+    "adapt_words",
+    {},
+    200,
+    ADAPT.confidence,
+    TOPICS.removeprefix("adapt_words, to search or to find texts on the same topic: ").removesuffix(":"),
+    [],
+)
 SENTENCES = f"adapt, to compare sentences with sentences; {ADAPT.evidence}:"
 DISTILLED = (
     "distill_encoder, if a sentence encoder may be its teacher: a BERT of four layers went from {start} to {student}, with "
@@ -240,7 +251,7 @@ def _train(corpus: CorpusSummary) -> Advice:
             *([Alternative(LONG)] if corpus.length > LENGTHS[0] else []),
             *([Alternative(CHECKPOINT)] if corpus.weights and choice is not FEW else []),
             *map(Alternative, choice.alternatives),
-            *_distil(corpus, DISTILLED, TEACHER, **{"optimizer.learning_rate": 5e-4}),
+            *_distil(corpus, DISTILLED, TEACHER, **{"optimizer.learning_rate": 5e-4, "train.max_steps": 6000}),
             *([Alternative(ORDERED)] if corpus.ordered else []),
         ],
     )
@@ -267,6 +278,8 @@ def _distil(corpus: CorpusSummary, text: str, teacher: str, **settings: Any) -> 
     if not corpus.weights or corpus.usable < MIN_TO_DISTIL:
         return []
     flags = {"data.files": corpus.files, **corpus.columns, "encoder.weights": corpus.weights, "method.teacher": teacher, **settings}
+    flags |= {"data.max_seq_length": corpus.length} if corpus.length > DISTIL_LENGTH else {}
+    flags |= {"data.validation": corpus.usable // 10} if corpus.usable < 10 * HELD_OUT else {}
     return [Alternative(text, _train_command("distill_encoder", flags))]
 
 
@@ -284,7 +297,8 @@ def _adapt(corpus: CorpusSummary) -> Advice:
     flags |= {"data.batch_size": corpus.usable} if corpus.usable < BATCH else {}
 
     second = ",".join(map(str, range(1, corpus.layers + 1, 2)))
-    choice = NEIGHBOURS if corpus.ordered else ADAPT
+    choice = NEIGHBOURS if corpus.ordered else WORDS_TOO if corpus.has_texts else ADAPT
+    flags |= _few_to_embed(corpus) if choice is WORDS_TOO else {}
     rows = corpus.usable // 2 if choice is NEIGHBOURS else corpus.usable
     return Advice(
         choice.recipe,
@@ -297,13 +311,21 @@ def _adapt(corpus: CorpusSummary) -> Advice:
         [
             *([Alternative(LONG)] if corpus.length > LENGTHS[0] else []),
             *map(Alternative, choice.alternatives),
-            *([Alternative(SENTENCES, _train_command(ADAPT.recipe, flags | ADAPT.settings))] if choice is NEIGHBOURS else []),
-            Alternative(TOPICS, _train_command("adapt_words", flags | _few_to_embed(corpus))),
+            *([Alternative(SENTENCES, _train_command(ADAPT.recipe, flags | ADAPT.settings))] if choice is not ADAPT else []),
+            *(
+                [Alternative(TOPICS, _train_command("adapt_words", flags | _few_to_embed(corpus)))]
+                if choice is not WORDS_TOO
+                else []
+            ),
             Alternative(
                 f"the encoder as it is, with the pooling {corpus.pooling} of its directory:",
                 shlex.join([*encode, "--output", "vectors"]),
             ),
-            *(_distil(corpus, FASTER, corpus.weights, **{"encoder.layers": second}) if corpus.layers > 1 else []),
+            *(
+                _distil(corpus, FASTER, corpus.weights, **{"encoder.layers": second, "train.max_steps": 1500})
+                if corpus.layers > 1
+                else []
+            ),
             Alternative(
                 "a static table, if speed counts more than the last points"
                 + ("; with so few sentences, add other text (docs/methods/distillation.md):" if corpus.usable < SMALL else ":"),

@@ -123,6 +123,12 @@ class Corpus:
             DataError: No document is long enough, or "blocks" seem to be shuffled.
         """
         text, tokens = self._plain() if documents == "lines" else self._ordered()
+        if documents == "blocks" and not text.report["blank"] and several_sentences(text) >= TEXTS:
+            raise DataError(
+                Setting("method.documents", documents),
+                ": no blank line ends a document, and most lines have several sentences; if a line or record is a document, set ",
+                Setting("method.documents", "lines"),
+            )
         assert isinstance(self.tokenizer, Tokenizer)  # methods on word vectors have no crops
         return CropPairs(tokens, text, self.tokenizer, (sentences, shift), documents == "lines", seed)
 

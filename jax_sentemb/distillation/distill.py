@@ -26,6 +26,7 @@ from jax_sentemb.inference.export import export_static
 from jax_sentemb.inference.load import LoadedModel
 from jax_sentemb.inference.static import LONGEST, Pieces
 from jax_sentemb.provenance import VECTORS, Source, check
+from jax_sentemb.public_text import model_name
 from jax_sentemb.retrieval.sources import RowSubset, VectorSource
 from jax_sentemb.retrieval.vector_store import Vectors
 
@@ -98,7 +99,7 @@ def distill(
         table = with_words(table, sif_weights(counts, settings.sif), specials, sentences, tokenizer, settings.words)
     sentences.check_unchanged()
     static_table = StaticTable(table, tokenizer, True)
-    _publish(output, static_table, Source(Path(name).name, model.fingerprint()), sentences, settings)
+    _publish(output, static_table, Source(model_name(name), model.fingerprint()), sentences, settings)
     return static_table
 
 
@@ -117,7 +118,7 @@ def _check_vectors(vectors: Vectors, model: LoadedModel, name: str, sentences: S
     recorded, prompts = vectors.sources["prompt"], (model.settings.prompt_text("document"), model.settings.default_prompt or None)
     made_from = {
         "corpus": Source("of --corpus", sentences.fingerprint),
-        "model": Source(Path(name).name, model.fingerprint()),
+        "model": Source(model_name(name), model.fingerprint()),
         "max_seq_length": model.embedder.max_seq_length,
         "prompt": recorded if recorded in prompts else prompts[0],  # `encode` uses the first, this command the second
     }

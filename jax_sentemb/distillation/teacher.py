@@ -9,12 +9,13 @@ import contextlib
 import functools
 import hashlib
 import itertools
+import logging
 import math
 import re
 import shutil
 import unicodedata
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,12 +36,15 @@ from jax_sentemb.formats.static_embedding import is_static
 from jax_sentemb.inference.encoder import SentenceEncoder
 from jax_sentemb.inference.load import split_options
 from jax_sentemb.models.pooling import POOLINGS
-from jax_sentemb.provenance import VECTORS, Source, check, fingerprint
+from jax_sentemb.provenance import VECTORS, Source, check, fingerprint, is_marked
+from jax_sentemb.public_text import model_name
 from jax_sentemb.retrieval.sources import RowSubset
-from jax_sentemb.retrieval.vector_manifest import manifest_path, marked, sources_of
+from jax_sentemb.retrieval.vector_manifest import manifest_path, marked, read_manifest, sources_of
 from jax_sentemb.retrieval.vector_store import Vectors, write_shards
 from jax_sentemb.system.terminal import Progress
 from jax_sentemb.types import EncodedSentences
+
+logger = logging.getLogger("jax_sentemb")
 
 ROWS = 1 << 13  # sentences of a shard: an interruption loses at most the work on one shard
 WORDS = "words:"  # begins the name of a teacher without a model
@@ -119,6 +123,13 @@ def has_vectors(name: str) -> bool:
     """Return whether a teacher is a directory or file of vectors and not a model."""
     path = user_path(name)
     return path.suffix == ".npy" or manifest_path(path).is_file()
+
+
+def published_name(name: str) -> str:
+    """Return the name of a teacher without its folders; for vectors of `jax-sentemb encode` that of their model."""
+    path = user_path(name)
+    manifest = read_manifest(path) if has_vectors(name) and manifest_path(path).is_file() else {}
+    return str(sources_of(manifest)["model"]["name"]) if is_marked(manifest, VECTORS) else model_name(name)
 
 
 def _opened(name: str, dtype: str, sentences: Sentences) -> LineVectors | SentenceEncoder:
@@ -205,7 +216,7 @@ class WordVectors:
             problem = f": write words:WIDTH with a WIDTH from {LEAST_WIDTH} to 9999, for instance words:4096"
             raise ConfigError(Setting("method.teacher", name), problem)
         self.width, self._sentences = int(width), sentences
-        self.fingerprint = f"{name}|{sentences.fingerprint}"
+        self.fingerprint = fingerprint(VECTORS, {"teacher": name, "corpus": sentences.fingerprint})
         self._signs = functools.lru_cache(SIGNS)(self._signs_of)
 
     def take(self, lines: Int[np.ndarray, " rows"]) -> Float[np.ndarray, "rows width"]:
@@ -251,6 +262,9 @@ class _Lines:
     def __len__(self) -> int:
         return len(self._lines)
 
+    def __iter__(self) -> Iterator[str]:
+        return (self[row] for row in range(len(self)))
+
     def __getitem__(self, row: int) -> str:
         return self._sentences[int(self._lines[row])]
 
@@ -290,7 +304,7 @@ def encode_once(encoder: SentenceEncoder, dtype: str, sentences: Sentences, line
         sentences.check_unchanged()
         return EncodedSentences(np.asarray(vectors), encoder.truncated)
 
-    with _writing(folder), Progress("teacher", len(rows), "sentences") as progress:
+    with _writing(folder), encoder.counting_cuts(), Progress("teacher", len(rows), "sentences") as progress:
         write: Callable[[], Any] = lambda: write_shards(folder, marked(sources), rows, encode, progress.finish)  # noqa: E731
         try:
             write()
@@ -299,7 +313,10 @@ def encode_once(encoder: SentenceEncoder, dtype: str, sentences: Sentences, line
             shutil.rmtree(folder, ignore_errors=True)
             progress.restart()
             write()
-    return Vectors(folder, verify=False)
+    vectors = Vectors(folder, verify=False)
+    if cut := vectors.manifest["truncated"]:
+        logger.warning("the teacher cut %d of %d sentences at its %d tokens", cut, len(rows), encoder.max_seq_length)
+    return vectors
 
 
 @contextlib.contextmanager

@@ -95,6 +95,12 @@ def parse_spec(text: str) -> ModelSpec:
     return ModelSpec(label, source, options, width)
 
 
+def with_trained_widths(spec: ModelSpec) -> list[ModelSpec]:
+    """Return a model, and the same model cut to each width that it was trained for unless a width was given."""
+    widths = trained_widths(user_path(spec.source)) if spec.width is None else ()
+    return [spec, *(spec._replace(label=f"{spec.label}+{width}", width=width) for width in widths)]
+
+
 def load_encoder(spec: ModelSpec) -> SentenceEncoder:
     """Load the encoder that a text describes.
 

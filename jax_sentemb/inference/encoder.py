@@ -12,7 +12,7 @@ import logging
 import os
 import tempfile
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -262,6 +262,15 @@ class SentenceEncoder(ChangeableSettings):
             return ChunkEmbeddings(convert(vectors), *spans)
         return convert(vectors[0] if single else vectors)
 
+    @contextlib.contextmanager
+    def counting_cuts(self) -> Iterator[None]:
+        """Let calls of `encode` in this thread count the sentences that they cut in `truncated`, without a warning each."""
+        self._latest_call.is_counted = True
+        try:
+            yield
+        finally:
+            self._latest_call.is_counted = False
+
     def encode_query(self, sentences: str | Iterable[str], **options: Any) -> Any:
         """Encode with the model's prompt "query" unless a prompt is given; without a prompt if the model has none."""
         return self.encode(sentences, **self._with_prompt(options, "query"))
@@ -342,7 +351,7 @@ class SentenceEncoder(ChangeableSettings):
     def _note_cut(self, cut: int, texts: list[str], max_seq_length: int) -> None:
         """Add to the number of sentences that this call cut, and warn of them."""
         self._latest_call.truncated += cut
-        if cut:
+        if cut and not getattr(self._latest_call, "is_counted", False):
             are, were = ("is", "was") if cut == 1 else ("are", "were")
             logger.warning(
                 "%d of %d distinct sentences %s longer than max_seq_length=%d tokens and %s cut",

@@ -26,6 +26,7 @@ from jax_sentemb.inference.static import LONGEST, StaticEmbedder
 from jax_sentemb.inference.verify import PROBES, TOLERANCE, Encode, verify_export
 from jax_sentemb.models.architectures import transformer_config
 from jax_sentemb.provenance import EXPORT, KEY, Source, mark
+from jax_sentemb.public_text import model_name
 from jax_sentemb.system.streams import print_line
 from jax_sentemb.types import Params
 
@@ -224,7 +225,7 @@ def export_loaded(
     if is_words(model.metadata):
         _export_loaded_words(directory, model, max_seq_length, root / "README.md")
         return
-    made_from = {"source": Source(root.name or "in memory", model.fingerprint())} if not changes else dict(changes)
+    made_from = {"source": Source(model_name(root) or "in memory", model.fingerprint())} if not changes else dict(changes)
     facts = _recorded_facts(root, model, max_seq_length, bool(changes)) if source else {}
     if isinstance(model.embedder, StaticEmbedder):
         table = model.embedder.table_of(model.params, max_seq_length, model.settings)

@@ -1,8 +1,8 @@
 """Measure during a run how well the encoder agrees with a teacher: the one it learns from, or a stronger model that judges it."""
 
+import functools
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -14,17 +14,17 @@ from jax_sentemb.data.corpus_files import open_corpus
 from jax_sentemb.data.examples import Examples
 from jax_sentemb.data.tokenizer import Lines
 from jax_sentemb.data.tokens import Subsample, draw
-from jax_sentemb.distillation.teacher import WORDS, has_vectors, open_teacher, teacher_names, teacher_vectors
+from jax_sentemb.distillation.teacher import WORDS, has_vectors, open_teacher, published_name, teacher_names, teacher_vectors
 from jax_sentemb.errors import ConfigError, DataError, Setting, UserError
 from jax_sentemb.evaluation.agreement import AGREEMENT, MAX_SENTENCES, SELECTING, agreement
 from jax_sentemb.evaluation.sts import EmbedAs
 from jax_sentemb.files import print_warning
-from jax_sentemb.inference.load import load
+from jax_sentemb.inference.encoder import SentenceEncoder
 from jax_sentemb.methods.distillation import START, Distillation
 from jax_sentemb.models.dense import DENSE
 from jax_sentemb.parallel import gather, gather_texts
 from jax_sentemb.system.terminal import Progress
-from jax_sentemb.training.starting_encoder import judging_teacher, same_model, whole_start
+from jax_sentemb.training.starting_encoder import judging_teacher, same_model, start_as_teacher, whole_start
 from jax_sentemb.types import Params
 
 TIMED, RUNS = 256, 3  # number of sentences that are timed, and number of timed runs
@@ -93,6 +93,11 @@ def check_judge(config: Config) -> None:
     if names and config.method.is_cross_encoder:
         raise ConfigError(given, ": a cross-encoder has no embeddings to compare; leave it out")
     start = whole_start(config)
+    if not names and config.eval.select == "agreement" and (teacher := start_as_teacher(config)):
+        raise ConfigError(
+            Setting("method.teacher", teacher), " is the start itself, with which nothing agrees more than the start: give ",
+            Setting("encoder.layers", 3), " to train a student of some of its layers, or another ", Setting("encoder.weights"),
+        )  # fmt: skip
     for name in names:
         if name.startswith(WORDS) or name == START:
             raise ConfigError(Setting("eval.teacher", name), ": is no model; name one that is stronger than the start")
@@ -144,6 +149,7 @@ class Agreement:
     def __init__(self, config: Config, held_out: HeldOut, embed: Callable[[Params, list[str]], np.ndarray]) -> None:
         """`embed` gives the exported vectors of documents."""
         self._method, self._held_out, self._embed = config.method, held_out, embed
+        self._length = config.eval.max_seq_length
         student = judging_teacher(config)
         self._is_distilled = student is not None
         self._names = teacher_names(student.teacher if student else config.eval.teacher)
@@ -177,7 +183,7 @@ class Agreement:
             before training), and for a student of one model "sentences_per_second" of the "student" and of the "teacher".
         """
         facts = {
-            "names": [Path(name).name for name in self._names],
+            "names": list(map(published_name, self._names)),
             "is_distilled": self._is_distilled,
             "sentences": len(self._held_out.sentences),
             "agreement": {name.removeprefix(AGREEMENT): value for name, value in self(params).items()},
@@ -187,11 +193,15 @@ class Agreement:
         if not self._is_distilled or not is_model or jax.process_count() > 1:
             return facts
         try:
-            teacher = load(self._names[0])
+            teacher = SentenceEncoder(self._names[0])
         except UserError as error:  # it was removed since its vectors were computed; the export does not need it
             print_warning(f"the speed of the teacher is not measured: {error}")
             return facts
-        encoders = {"student": lambda sentences: self._embed(params, sentences), "teacher": teacher}
+        teacher.max_seq_length = min(teacher.max_seq_length, self._length)  # both cut the same texts
+        encoders = {
+            "student": lambda sentences: self._embed(params, sentences),
+            "teacher": functools.partial(teacher.encode, show_progress_bar=False),
+        }
         return {**facts, "sentences_per_second": speeds(encoders, self._held_out.sentences[:TIMED])}
 
 

@@ -119,8 +119,9 @@ def _layers_from(teacher: str, layers: str) -> str:
     names = teacher_names(teacher)
     if len(names) != 1 or names[0].startswith(WORDS) or has_vectors(names[0]) or split_options(names[0], POOLINGS)[1]:
         raise ConfigError(
-            Setting("encoder.layers", layers), f": {teacher} is not one model to take layers of; give ", Setting("encoder.weights")
-        )
+            Setting("encoder.layers", layers), f": {teacher} is not one model; name the model that has these layers by ",
+            Setting("encoder.weights"),
+        )  # fmt: skip
     return names[0]
 
 

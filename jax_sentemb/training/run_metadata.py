@@ -11,10 +11,10 @@ import jax
 from jax_sentemb import __version__, files
 from jax_sentemb.config import Config, Words, flatten
 from jax_sentemb.data.examples import counts_of_text
-from jax_sentemb.distillation.teacher import teacher_names
+from jax_sentemb.distillation.teacher import published_name, teacher_names
 from jax_sentemb.errors import Setting, note_text
 from jax_sentemb.parallel import is_main_process
-from jax_sentemb.public_text import without_folders
+from jax_sentemb.public_text import model_name, without_folders
 from jax_sentemb.training.run_sources import vectors_source
 from jax_sentemb.training.setup import RunSetup
 from jax_sentemb.training.starting_encoder import Start, dense_layers, is_kept
@@ -26,12 +26,12 @@ SHOWN = ("method.", "optimizer.")  # sections of settings on the model card
 def model_metadata(config: Config, setup: RunSetup, name: str, start: Start | None) -> dict[str, Any]:
     """Return the metadata of the run `name` in an export. It is published with the model, so it has file names and no paths."""
     method, convolution = config.method, config.method.convolution
-    published = {"method.teacher": ", ".join(Path(name).name for name in teacher_names(getattr(method, "teacher", "")))}
+    published = {"method.teacher": ", ".join(map(published_name, teacher_names(getattr(method, "teacher", ""))))}
     recipe = {name: published.get(name, value) for name, value in flatten(config).items() if name.startswith(SHOWN)}
     return {
         "name": name,
         "method": type(method).__name__,
-        "base_model": None if config.pretrain else Path(getattr(config.encoder, "weights", "")).name or None,
+        "base_model": None if config.pretrain else model_name(getattr(config.encoder, "weights", "")) or None,
         "pooling": method.pooling,
         **(_word_metadata(config, config.encoder) if isinstance(config.encoder, Words) else {}),
         "convolution": dataclasses.asdict(convolution) if convolution else None,
