@@ -68,7 +68,7 @@ class Block(NamedTuple):
 SIMILARITY_BLOCK = Block(
     HERE / "baselines.csv",
     "baselines",
-    re.compile(r"STS12|STS14|five sets|five similarity sets", re.IGNORECASE),
+    re.compile(r"STS12|STS14|STS-?B\b|five sets|five similarity sets|checkpoint of a run", re.IGNORECASE),
     "five sets",
     (),
     """\
@@ -92,12 +92,28 @@ those of all sentences of a task, or of 100,000 Wikipedia sentences. The average
 )
 BLOCKS = (SIMILARITY_BLOCK, TRANSFER_BLOCK)
 
-# Pages whose tables need other baselines, which they have.
+# Pages whose tables need other baselines, which they have (OWN), or none.
 OTHER = {
-    ("experiments/multiview/README.md", "baselines"): "Pearson with the first component removed, next to the word average",
+    ("docs/deploying.md", "baselines"): "one model on several backends",
+    ("experiments/adapting/README.md", "baselines"): "sets of several domains, with a row of tf-idf",
+    ("experiments/choosing/README.md", "baselines"): "a sample of the pairs, with its own table of baselines",
+    (
+        "experiments/multiview/README.md",
+        "baselines",
+    ): "Pearson with the first component removed, next to averages and tf-idf by the same protocol",
     ("experiments/senteval_parity/README.md", "baselines"): "two programs score the same vectors",
     ("experiments/senteval_parity/README.md", "transfer baselines"): "two programs score the same vectors",
 }
+
+# The rows that the pages of OTHER have instead.
+OWN = {
+    "experiments/adapting/README.md": ("start", "tf-idf"),
+    "experiments/choosing/README.md": (
+        "untrained, cls", "untrained, mean", "untrained, first_last", "word vectors, mean", "SIF as published",
+        "tf-idf of the scored sentences", "tf-idf of Wikipedia",
+    ),
+    "experiments/multiview/README.md": ("word average", "word average with SIF weights", "tf-idf, without vectors"),
+}  # fmt: skip
 
 
 def similarity(data: Path, vectors: Path, weights: Sequence[str]) -> list[dict[str, str]]:

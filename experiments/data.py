@@ -1,8 +1,9 @@
 """Checks the data of the studies: `python experiments/data.py --data DIR [--study NAME]`; `--table` rewrites data.md.
 
 experiments/data.toml has a row for each file or folder: its path below DIR, where to get it, its licence, lines and SHA-256, and
-the studies that read it. The check prints what is there, what is missing or different, and where to get it. Models and word
-vectors have options of their own in the commands; they are listed with their sources.
+the studies that read it. It also has the texts that are made from them, with the command that prepares each. The check prints what
+is there, what is missing or different, and where to get it. Models and word vectors have options of their own in the commands; they
+are listed with their sources.
 """
 
 import argparse
@@ -16,7 +17,19 @@ from typing import Any
 HERE = Path(__file__).parent
 PAGE = HERE / "data.md"
 CONTENT: dict[str, list[dict[str, Any]]] = tomllib.loads((HERE / "data.toml").read_text(encoding="utf-8"))
-SETS, MODELS = CONTENT["set"], CONTENT["model"]
+SETS, TEXTS, MODELS = CONTENT["set"], CONTENT["text"], CONTENT["model"]
+
+BERT = """\
+python -c "from transformers import AutoModelForMaskedLM, AutoTokenizer
+for kind in AutoModelForMaskedLM, AutoTokenizer:
+    kind.from_pretrained('google/bert_uncased_L-4_H-256_A-4').save_pretrained('bert-mini')"
+"""
+GLOVE = """\
+python -c "import numpy as np
+from jax_sentemb.data.word_vectors import read_word_vectors
+table = read_word_vectors('glove.6B.50d.txt')
+np.savez('glove.6B.50d.npz', words=np.array([word.encode() for word in table.words]), vectors=table.vectors.astype(np.float16))"
+"""
 
 
 def digest(path: Path) -> str:
@@ -48,6 +61,9 @@ def check(folder: Path, study: str = "") -> int:
         if found != "there":
             code = 1
             print(f"{'':<10} get it from: {row['source']} ({row['licence']})")
+    for row in TEXTS:
+        if not study or study in row["studies"]:
+            print(f"{'by command':<10} {row['name']}: {row['prepare']}")
     for row in MODELS:
         if not study or study in row["studies"]:
             print(f"{'by option':<10} {row['name']}: {row['source']} ({row['licence']})")
@@ -68,6 +84,11 @@ def table() -> str:
         f"`{row['sha256'][:16]}` | {', '.join(row['studies'])} |"
         for row in SETS
     ]
+    texts = [
+        f"| {', '.join(f'`{name}`' for name in row['name'].split(', '))} | {row['about']} | "
+        f"{', '.join(f'`{name}`' for name in row['from'])} | {', '.join(row['studies'])} |"
+        for row in TEXTS
+    ]
     models = [
         f"| {row['name']} | {row['about']} | {linked(row['source'])} | {row['licence']} | {', '.join(row['studies'])} |"
         for row in MODELS
@@ -82,7 +103,6 @@ def table() -> str:
         "python experiments/data.py --data DIR --study is_bert",
         "```",
         "",
-        "Some studies make text from these files first; their README has the command.",
         "[data.toml](data.toml) has the complete SHA-256 sums. The sum of a folder is that of the list of its",
         "files with their sums.",
         "",
@@ -91,8 +111,20 @@ def table() -> str:
         *rows,
         "",
         "The text of Wikipedia and novels, the samples of MultiNLI and the folder `senteval` were collected",
-        "before these studies, by scripts that are not in this repository. Other selections from the same",
-        "sources have other sums. Scores then differ a little.",
+        "before these studies. The scripts are not in this repository. Other selections from the same sources",
+        "have other sums. Scores then differ a little.",
+        "",
+        "## Texts made from these files",
+        "",
+        "| name in the commands | content | made from | studies |",
+        "|---|---|---|---|",
+        *texts,
+        "",
+        "These commands make them. `DIR` is the folder above:",
+        "",
+        "```",
+        *(row["prepare"] for row in TEXTS),
+        "```",
         "",
         "## Models and word vectors",
         "",
@@ -101,6 +133,30 @@ def table() -> str:
         "| name in the commands | content | source | licence | studies |",
         "|---|---|---|---|---|",
         *models,
+        "",
+        "### bert-mini",
+        "",
+        "The BERT of the studies is not published. Its shape is that of",
+        "`google/bert_uncased_L-4_H-256_A-4`, its weights are others. With other weights all scores differ.",
+        "Its continuation, `experiments/pretraining/mini-2`, is in this repository.",
+        "",
+        "The commands read safetensors. transformers with PyTorch writes them from the model of the hub:",
+        "",
+        "```",
+        *BERT.splitlines(),
+        "```",
+        "",
+        "### GloVe",
+        "",
+        "`glove.6B.50d.txt` of the zip file can replace `glove.6B.50d.npz` in every command. The studies read",
+        "a `.npz` in half precision, which loads faster. This command makes it:",
+        "",
+        "```",
+        *GLOVE.splitlines(),
+        "```",
+        "",
+        "For the 100,000 most frequent words of [multiview](multiview/README.md) and",
+        "[conssent](conssent/README.md), cut the file first: `head -100000 glove.6B.50d.txt`.",
         "",
     ])  # fmt: skip
 

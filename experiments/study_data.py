@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from data import SETS
+from data import MODELS, SETS
 
 MISSING = 3  # exit code
 
@@ -64,4 +64,21 @@ def require(paths: list[Path]) -> None:
         print(*lines, sep="\n", file=sys.stderr)
     if absent:
         print("python experiments/data.py --data DIR checks all data", file=sys.stderr)
+        sys.exit(MISSING)
+
+
+def require_model(name: str | Path) -> None:
+    """Exit with code 3 if the BERT of `--weights` is missing, after printing what to give instead on one line."""
+    from jax_sentemb.errors import UserError
+    from jax_sentemb.formats.huggingface import resolve
+
+    path = Path(name)
+    sources = [row["source"] for row in MODELS if path.name in row["name"].split(", ")]
+    if sources and not path.exists():
+        print(f"error: --weights {name}: no such directory; {sources[0]}", file=sys.stderr)
+        sys.exit(MISSING)
+    try:
+        resolve(str(name), "")
+    except UserError as error:
+        print(f"error: --weights {error}", file=sys.stderr)
         sys.exit(MISSING)

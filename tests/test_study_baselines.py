@@ -22,6 +22,21 @@ def test_a_page_with_scores_has_the_baselines(page):
     assert page.read_text(encoding="utf-8") == BASELINES["with_baselines"](page), "run python experiments/baselines.py"
 
 
+@pytest.mark.parametrize(("page", "names"), BASELINES["OWN"].items())
+def test_a_page_with_its_own_baselines_has_their_rows(page, names):
+    assert (page, "baselines") in BASELINES["OTHER"]
+    text = (ROOT / page).read_text(encoding="utf-8")
+    for name in names:
+        assert f"\n| {name} |" in text
+
+
+def test_every_encoder_of_adapting_has_a_row_of_tf_idf():
+    text = (ROOT / "experiments" / "adapting" / "README.md").read_text(encoding="utf-8")
+    measured = [table for table in text.partition("<!-- measured -->")[2].split("\n\n") if "| seeds |" in table]
+    assert len(measured) == 2
+    assert all("\n| tf-idf |" in table for table in measured)
+
+
 @pytest.mark.parametrize(
     ("marker", "names", "classifiers"),
     [
@@ -50,6 +65,8 @@ def test_a_block_has_every_baseline_with_its_average(marker, names, classifiers)
     [
         ("| method | STS12 | STS14 |\n|---|--:|--:|\n| a | 1 | 2 |\n", ["baselines"]),
         ("| | five sets |\n|---|--:|\n| a | 1 |\n", ["baselines"]),
+        ("| | SICK | STS-B, mean |\n|---|--:|--:|\n| a | 1 | 1 |\n", ["baselines"]),
+        ("| criterion | checkpoint of a run |\n|---|--:|\n| a | 1 |\n", ["baselines"]),
         ("| | CR | average |\n|---|--:|--:|\n| a | 1 | 1 |\n", ["transfer baselines"]),
         ("| method | mean of six transfer tasks |\n|---|--:|\n| a | 1 |\n", ["transfer baselines"]),
         ("| | STS12 | MR |\n|---|--:|--:|\n| a | 1 | 1 |\n", ["baselines", "transfer baselines"]),

@@ -131,7 +131,8 @@ def test_a_study_starts_commands_that_are_accepted(script, tmp_path, monkeypatch
     monkeypatch.setattr(sys, "path", [str(path.parent), str(ROOT / "experiments"), *sys.path])
     for module in ("run", "data", "study_data"):
         monkeypatch.delitem(sys.modules, module, raising=False)
-    monkeypatch.setattr(importlib.import_module("study_data"), "require", lambda paths: None)
+    for check in ("require", "require_model"):
+        monkeypatch.setattr(importlib.import_module("study_data"), check, lambda value: None)
     runs = []
 
     def start(command, **options):

@@ -40,6 +40,28 @@ def test_a_study_that_names_a_file_is_listed_with_it(row):
             assert readme.parent.name in row["studies"]
 
 
+@pytest.mark.parametrize("row", DATA["TEXTS"], ids=lambda row: row["name"])
+def test_a_prepared_text_has_the_command_of_its_studies(row):
+    for study in row["studies"]:
+        readme = (ROOT / "experiments" / study / "README.md").read_text(encoding="utf-8")
+        commands = re.sub(r"\s*\\\n\s*", " ", readme)
+        assert row["prepare"] in commands, f"{study}: {row['prepare']}"
+
+
+def test_a_missing_model_is_one_line(tmp_path, capsys, monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "experiments"))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    require_model = runpy.run_path(str(ROOT / "experiments" / "study_data.py"))["require_model"]
+    require_model(tmp_path)
+    for name in ("bert-mini", str(tmp_path / "absent")):
+        with pytest.raises(SystemExit) as caught:
+            require_model(name)
+        error = capsys.readouterr().err
+        assert caught.value.code == 3
+        assert error.startswith(f"error: --weights {name}: no such directory; ")
+        assert error.count("\n") == 1
+
+
 def test_commands_give_the_path_of_their_data():
     for readme in (ROOT / "experiments").glob("*/README.md"):
         for path in re.findall(
@@ -60,11 +82,16 @@ def test_a_folder_is_checked(tmp_path, capsys, monkeypatch):
     model = {"name": "bert", "source": "https://a.org/bert", "licence": "free", "studies": ["study"]}
     monkeypatch.setitem(DATA["check"].__globals__, "SETS", rows)
     monkeypatch.setitem(DATA["check"].__globals__, "MODELS", [model])
+    text = {"name": "b.txt", "prepare": "python b.py", "studies": ["study"]}
+    monkeypatch.setitem(DATA["check"].__globals__, "TEXTS", [text])
     assert DATA["check"](tmp_path, "study") == 0
-    assert capsys.readouterr().out == "there      a.txt\nthere      folder\nby option  bert: https://a.org/bert (free)\n"
+    assert (
+        capsys.readouterr().out
+        == "there      a.txt\nthere      folder\nby command b.txt: python b.py\nby option  bert: https://a.org/bert (free)\n"
+    )
     (tmp_path / "folder" / "b" / "c.txt").rename(tmp_path / "folder" / "c.txt")
     assert DATA["check"](tmp_path) == 1
-    assert capsys.readouterr().out.splitlines()[1:-1] == [
+    assert capsys.readouterr().out.splitlines()[1:-2] == [
         "different  folder",
         "           get it from: there (free)",
         "missing    absent.txt",

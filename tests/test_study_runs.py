@@ -132,6 +132,14 @@ def train(part):
     return workdir
 
 
+def test_the_captions_are_written_without_training(workplace, monkeypatch, capsys):
+    monkeypatch.chdir(workplace)
+    script("experiments/pretraining/captions.py", ["--data", "DIR", "--output", "written.txt"], workplace, monkeypatch)
+    captions = (workplace / "written.txt").read_text().splitlines()
+    left_out = int(capsys.readouterr().out.split()[1])
+    assert len(captions) == 5 * (10 - left_out)
+
+
 @pytest.mark.parametrize("part", STUDIES)
 def test_a_training_runs_without_a_warning_of_orbax(part, workplace, monkeypatch, capfd):
     monkeypatch.chdir(workplace)

@@ -13,7 +13,7 @@ import jax_sentemb
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from study_data import parse
+from study_data import parse, require_model
 from topic_neighbours import picture, read_topics, search_queries, shares_table
 
 HERE = Path(__file__).parent
@@ -25,6 +25,7 @@ def main() -> None:
     parser.add_argument("--weights", required=True, help="a BERT directory")
     parser.add_argument("--workdir", default="runs/arguments")
     options = parse(parser, arguments="afs/UKP_ASPECT.tsv", wiki="corpora/wiki_sentences.txt.xz")
+    require_model(options.weights)
     topics = read_topics(options.arguments)
     sentences = list(topics)
     encoders = {

@@ -18,7 +18,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from study_data import parse, read_rows
+from study_data import parse, read_rows, require_model
 
 from jax_sentemb.evaluation.catalog import DISJOINT_DEV
 
@@ -125,6 +125,7 @@ def main():
     if not options.tables_only:
         if not options.weights:
             parser.error("--weights is needed to train")
+        require_model(options.weights)
         train(options)
     rows = collect(options)
     with RESULTS.open("w", newline="", encoding="utf-8") as file:

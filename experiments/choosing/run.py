@@ -38,7 +38,7 @@ from jax_sentemb.training.validation import Validation
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from study_data import parse
+from study_data import parse, require_model
 
 HERE = Path(__file__).parent
 STEPS, EVERY = 64, 8
@@ -295,6 +295,7 @@ def main():
     if not options.tables_only:
         if not options.weights:
             parser.error("--weights is needed to train")
+        require_model(options.weights)
         train(options)
     if not (rows := collect(options.workdir)):
         parser.error(f"--workdir {options.workdir} has no finished run")

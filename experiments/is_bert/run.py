@@ -20,7 +20,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from study_data import parse, read_rows
+from study_data import parse, read_rows, require_model
 
 from jax_sentemb.evaluation.catalog import DISJOINT_DEV
 
@@ -241,6 +241,7 @@ def main():
     if not options.tables_only:
         if not (options.corpus and options.weights):
             parser.error("--corpus and --weights are needed to train")
+        require_model(options.weights)
         for stage in options.stages.split(","):
             train(options, stage, runs(options)[stage])
             if stage in ("task", "afs"):

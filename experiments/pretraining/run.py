@@ -13,8 +13,6 @@ step. Writes curve.csv and curve.png (or trial.csv) into the work directory.
 import argparse
 import csv
 import json
-import lzma
-import re
 import shutil
 import signal
 import statistics
@@ -25,8 +23,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from captions import write_captions
 from halves import save_halves
-from study_data import parse, read_rows
+from study_data import parse, read_rows, require_model
 
 ROOT = Path(__file__).parents[2]
 CORPORA = ("wiki_sentences", "ordered_wiki", "ordered_novels", "news_1b_heldout", "wiki1m_for_simcse_head")
@@ -49,36 +48,11 @@ def corpus_files(options):
     """The files to train on; the captions are written to the work directory first."""
     files = [options.corpora / f"{name}.txt.xz" for name in CORPORA]
     if options.captions:
-        files.append(write_captions(options))
+        captions = options.workdir / "captions.txt"
+        if not captions.exists():
+            write_captions(options.corpora, options.senteval, captions)
+        files.append(captions)
     return ",".join(map(str, files))
-
-
-def write_captions(options):
-    """captions.txt: every caption of the pictures none of whose captions is a sentence of an STS or SICK file."""
-    output = options.workdir / "captions.txt"
-    if not output.exists():
-        scored = {
-            plain(text)
-            for path in scored_files(options.senteval)
-            for text in path.read_text("utf-8").replace("\n", "\t").split("\t")
-        }
-        with lzma.open(options.corpora / "captions_multi30k.tsv.xz", "rt", encoding="utf-8") as file:
-            rows = [line.rstrip("\n").split("\t") for line in file][1:]
-        kept = [row for row in rows if not scored.intersection(map(plain, row))]
-        print(f"captions: {len(rows) - len(kept):,} of {len(rows):,} pictures share a sentence with STS or SICK and are left out")
-        partial = output.with_suffix(".partial")
-        partial.write_text("".join(f"{caption}\n" for row in kept for caption in row), encoding="utf-8")
-        partial.replace(output)
-    return output
-
-
-def scored_files(senteval):
-    return [path for part in ("STS", "SICK") for path in sorted((senteval / "downstream" / part).rglob("*")) if path.is_file()]
-
-
-def plain(text):
-    """A sentence without case, punctuation and tokenisation."""
-    return "".join(re.findall(r"\w+", text.lower()))
 
 
 def command(options, workdir, settings):
@@ -249,6 +223,8 @@ def main():
     parser.add_argument("--publish", type=Path, help="folder for the weights of the run that --decay-from ended")
     options = parse(parser, corpora="corpora", senteval="senteval")
     options.corpora, options.senteval = Path(options.corpora).absolute(), Path(options.senteval).absolute()
+    if not options.publish:
+        require_model(options.weights)
     options.weights = str(Path(options.weights).absolute())
     options.workdir.mkdir(parents=True, exist_ok=True)
     if options.publish:
