@@ -11,7 +11,7 @@ import statistics
 import sys
 import tomllib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,43 +36,66 @@ every claim that can be tested so, whatever the outcome.
 
 The published models are mostly BERT-base, trained on up to a million sentences. Ours have four
 layers of width 256, or word vectors of 50 or 300 dimensions, and train for minutes. Levels cannot
-be compared, differences can. Published similarity scores are means over seven sets. Ours are means
-over five: STS12, STS14, STS15, STS-B and SICK-R. AMI's weight is 0.0025 in the paper and mostly 3
-or 10 here. STS-B dev selected the step of most runs, and 69 % of its pairs are in the scored sets
-([scores](evaluation.md#reading-the-scores)).
+be compared, differences can. Claims FAMILIES are exceptions. They compare models of
+different families or with and without labels, so the levels enter their differences. AMI's weight
+is 0.0025 in the paper and mostly 3 or 10 here. STS-B dev selected the step of most runs, and 69 %
+of its pairs are in the scored sets ([scores](evaluation.md#reading-the-scores)).
+
+Our similarity scores are means over STS12, STS14, STS15, STS-B and SICK-R, those for transfer and
+probing over six and three tasks. If the paper prints all of a setting's sets or tasks for both
+methods, the published difference is the one over these same sets. Otherwise it is that of the
+printed means, for similarity over six or seven sets.
 
 | verdict | meaning |
 |---|---|
 | {AS_LARGE} | the corrected interval is above 0, and the plain one reaches the published difference |
 | {SMALLER} | the corrected interval is above 0, and the plain one ends below the published difference |
-| {NO_SIZE} | the corrected interval is within ±{PRACTICAL} |
+| {NO_SIZE} | two one-sided tests show a difference within ±{PRACTICAL} |
 | {OPPOSITE} | the corrected interval is below 0 |
-| {UNDECIDED} | the corrected interval includes 0, there is a single run, or settings contradict each other |
+| {UNDECIDED} | none of these, or settings contradict each other |
 | {NOT_TESTED} | no table has both methods |
 
 A decided claim shows how many of its settings decide it. Where runs have a last step too, it shows
-how many of these have the same sign there. An undecided claim shows how many of its settings have
-{SEEDS} seeds or more. If some have fewer, it shows the hours of one core that the others would take.
+how many of these have the same sign there. An undecided claim shows the reason:
+
+| reason | meaning |
+|---|---|
+| settings contradict | some settings have one verdict, others another |
+| too wide | settings with {SEEDS} seeds or more decide nothing |
+| too few seeds | no setting has {SEEDS} seeds, and none decides |
+
+It also shows how many of the settings that can decide it have {SEEDS} seeds or more (or topics,
+folds, tasks). "Published size excluded" counts those whose one-sided interval ends below the
+published difference. If some have fewer seeds, the hours of one core follow that the missing runs
+of these settings would take. The time of a run is from the README of the study. Where it has only
+the time of a longer or shorter run, this is scaled by the number of steps.
 
 **Which uncertainty the intervals cover.** They cover other seeds of the training, or other topics,
 folds and tasks where a table has these as units. They do not cover other test sentences, since all
 seeds are scored on the same pairs. A verdict therefore holds for these sets. On other sets it may
 differ. Rows marked "exact" compare two models without training, so they have no seeds. Their 95 %
-intervals cover other test sentences. They are bootstrap intervals over the pairs of each set
-([items.csv](../experiments/items.csv)). `jax-sentemb evaluate` gives such intervals for your models
-([scores](evaluation.md#reading-the-scores)).
+intervals cover other test sentences and are not corrected. They are bootstrap intervals over the
+pairs of each set ([items.csv](../experiments/items.csv)). `jax-sentemb evaluate` gives such
+intervals for your models ([scores](evaluation.md#reading-the-scores)).
 
 The intervals over seeds are those of Student's t for the mean of differences, paired by seed (or
 topic, fold, task). The table of claims counts plain 95 % intervals. The corrected intervals are
-those of the single settings below. They have Holm's correction over all settings with several
-seeds. A claim takes the verdict of its decided settings. It is undecided if some of them are above
-0 and others are not. Where a run has two checkpoints, the one that the development set selects
-counts, and the last step is shown next to it. Of a learning curve, the last point counts that both
-methods have.
+those of the single settings below.
+
+**The correction** is that of Holm, once for each of three questions. Is a difference not 0? Is it
+within ±{PRACTICAL}? Is it below the published one? The family of each question has every setting that can
+decide a claim and has more than one seed. Settings that do not decide are in no family, and their
+intervals below are plain 95 % intervals. An interval below is the one for the first question. The
+interval of the second may be narrower.
+
+A claim takes the verdict of its decided settings. It is undecided if some of them are above 0 and
+others are not. Where a run has two checkpoints, the one that the development set selects counts,
+and the last step is shown next to it. Of a learning curve, the last point counts that both methods
+have.
 
 Some settings are listed and counted, but do not decide. The last column says why. The readout
-differs from the paper's, or a method has a rate that is too high for it. Or the paper itself has no
-gain at that number of sentences.
+differs from the paper's, or a method has a rate that is too high for it. Or the run was a trial of
+a weight or rate. Or the paper itself has no gain at that number of sentences.
 
 `python docs/evidence.py` writes this page from [evidence.toml](evidence.toml) and the CSV files of
 the studies. The READMEs of the studies have the commands.
@@ -96,7 +119,9 @@ class Setting(NamedTuple):
     unit: str
     published: float  # difference
     differs: str = ""  # why it does not decide
+    missing: tuple[tuple[tuple[str, ...], float], ...] = ()  # the runs that five seeds lack: (their name, minutes of one core)
     over_items: tuple[float, float] | None = None  # neither of the two is trained: the interval over test items
+    sets: tuple[str, ...] = ()  # the sets or tasks of the score, by the names in the papers
 
 
 class Claim(NamedTuple):
@@ -104,6 +129,15 @@ class Claim(NamedTuple):
 
     row: dict[str, Any]
     settings: list[Setting]
+    sizes: list[float] = []  # the published differences, on the sets of its tables
+
+
+class Levels(NamedTuple):
+    """The Holm levels of a setting, one for each question that is tested."""
+
+    zero: float = LEVEL  # does the difference differ from 0 (two sides)?
+    practical: float = LEVEL  # is it within ±PRACTICAL (two one-sided tests)?
+    published: float = LEVEL  # is it below the published difference (one side)?
 
 
 def files_of(table: dict[str, Any]) -> list[str]:
@@ -115,7 +149,8 @@ def read(table: dict[str, Any]) -> list[dict[str, str]]:
     """Return the rows of a table that pass its `where`, with the method in the column "method", and its `baselines`."""
     rows = [row for file in files_of(table) for row in read_file(file)]
     where = table.get("where", {})
-    rows = [row for row in rows if all(row.get(key, value) == value for key, value in where.items())]
+    allowed = {key: value if isinstance(value, list) else [value] for key, value in where.items()}
+    rows = [row for row in rows if all(row.get(key, values[0]) in values for key, values in allowed.items())]
     rows = [row | {"method": row[table["method"]]} for row in rows]
     known = {row["baseline"]: row["average"] for row in read_file("baselines.csv")} if "baselines" in table else {}
     return rows + [{"method": name, table["value"]: known[name]} for name in table.get("baselines", ())]
@@ -188,12 +223,20 @@ def differences_of(pairs: Pairs) -> list[float]:
     return [second - first for first, second in pairs]
 
 
-def published(claim: dict[str, Any], sentences: int | None, method: str = "") -> float:
+def published(claim: dict[str, Any], sentences: int | None, method: str = "", sets: Sequence[str] = ()) -> float:
     """Return the published difference of a stronger method, of the number of sentences that is nearest by ratio."""
     options = [option for option in claim["published"] if option.get("method", method) == method]
     if sentences:
         options = sorted(options, key=lambda option: abs(np.log(option.get("sentences", sentences) / sentences)))
-    low, high = options[0]["scores"]
+    return difference_of(options[0], sets) if options else float("nan")
+
+
+def difference_of(option: dict[str, Any], sets: Sequence[str]) -> float:
+    """Return a published difference: over `sets` if the paper prints each of them, otherwise that of the printed means."""
+    printed = option.get("printed", {})
+    if sets and set(sets) <= printed.keys():
+        return statistics.mean(high - low for low, high in (printed[name] for name in sets))
+    low, high = option["scores"]
     return high - low
 
 
@@ -201,7 +244,10 @@ def compare(claim: dict[str, Any], tables: Sequence[dict[str, Any]]) -> Claim:
     """Return the claim with a setting for each group of each table that has both methods of one of its pairs."""
     matching = [table for table in tables if table["measure"] == claim["measure"]]
     make = _over_sizes if claim.get("sizes") else _settings
-    return Claim(claim, [setting for table in matching for pair in claim["pairs"] for setting in make(claim, table, pair)])
+    settings: list[Setting] = []
+    for table in matching:
+        settings += [setting for pair in claim["pairs"] for setting in make(claim, table, pair)]
+    return Claim(claim, settings, _published_sizes(claim, {setting.sets: None for setting in settings}))
 
 
 def _settings(claim: dict[str, Any], table: dict[str, Any], pair: Sequence[str]) -> Iterator[Setting]:
@@ -222,7 +268,7 @@ def _settings(claim: dict[str, Any], table: dict[str, Any], pair: Sequence[str])
             columns = (*zip(table.get("by", ()), key, strict=True), *((name, rows[1][0][name]) for name in curve_of(table)))
             shown += [f"{name} {value}" for name, value in columns if name not in SIZES]
             shown += [setting for name in (names[first], names[second]) for setting in name[1:]]
-            size = published(claim, sentences, pair[1])
+            size = published(claim, sentences, pair[1], sets_of(table))
             yield Setting(
                 study=files_of(table)[0].partition("/")[0],
                 about="; ".join(dict.fromkeys(shown)),
@@ -234,10 +280,45 @@ def _settings(claim: dict[str, Any], table: dict[str, Any], pair: Sequence[str])
                 published=size,
                 differs=differs(table, (first, second)) or (NO_GAIN if size <= 0 else ""),
                 over_items=_over_items(table, first, second),
+                missing=_missing(table, (*key, str(sentences)), (first, second), by_unit["dev"]),
+                sets=sets_of(table),
             )
 
 
 NO_GAIN = "no gain in the paper"
+# The sets of each measure, by the names in the papers; a table has its own `sets` if they differ.
+SETS = {
+    "sts": ("STS12", "STS14", "STS15", "STS-B", "SICK-R"),
+    "transfer": ("CR", "TREC", "MRPC", "SICK-E", "SICK-R", "STS-B"),
+    "probing": ("SLen", "WC", "BShift"),
+    "sts pearson": ("STS12", "STS14", "STS15", "STS-B", "SICK-R"),
+}
+
+
+def sets_of(table: dict[str, Any]) -> tuple[str, ...]:
+    """Return the sets whose mean is the score of a table."""
+    return tuple(table.get("sets", SETS.get(table["measure"], ())))
+
+
+def _published_sizes(claim: dict[str, Any], sets: Iterable[tuple[str, ...]]) -> list[float]:
+    """Return every published difference of a claim, on the sets of its tables."""
+    sizes = [[difference_of(option, some) for option in claim["published"]] for some in sets]
+    if claim.get("sizes"):
+        return [gains[0] - gain for gains in sizes for gain in gains[1:]]
+    return [size for gains in sizes for size in gains]
+
+
+def _missing(
+    table: dict[str, Any], group: tuple[str, ...], methods: Sequence[str], units: Sequence[dict[tuple[str, ...], float]]
+) -> tuple[tuple[tuple[str, ...], float], ...]:
+    """Return the runs that trained methods lack to have SEEDS units; views of one model share its runs."""
+    minutes, result = table.get("minutes", 0), {}
+    for method, scored in zip(methods, units, strict=True):
+        model = table.get("same_run", {}).get(method, method)
+        if method not in untrained(table) and len(scored) < SEEDS:
+            cost = minutes if isinstance(minutes, int | float) else minutes[model]
+            result[*files_of(table), *group, model] = (SEEDS - len(scored)) * cost
+    return tuple(result.items())
 
 
 def differs(table: dict[str, Any], methods: Sequence[str]) -> str:
@@ -272,11 +353,14 @@ def _over_sizes(claim: dict[str, Any], table: dict[str, Any], pair: Sequence[str
     if not set(table.get("by", ())) & set(SIZES):
         return
     by_size: dict[int, tuple[dict, dict]] = {}
+    names: dict[int, list[str]] = {}
     for methods in groups(table).values():
         columns = [[column for column in methods if table["names"].get(column) == name] for name in pair]
         if all(columns):
             rows = [methods[some[0]] for some in columns]
-            by_size[sentences_of(table, rows[0][0]) or 0] = tuple(scores(table, some, "dev") for some in rows)  # pyright: ignore
+            size = sentences_of(table, rows[0][0]) or 0
+            names[size] = [some[0] for some in columns]
+            by_size[size] = tuple(scores(table, some, "dev") for some in rows)  # pyright: ignore
     if len(by_size) < 2:
         return
     few, many = min(by_size), max(by_size)
@@ -285,8 +369,10 @@ def _over_sizes(claim: dict[str, Any], table: dict[str, Any], pair: Sequence[str
     differences = [small - large for small, large in zip(gains[few], gains[many], strict=True)]
     about = f"{table['about']}; the gain on {few:,} against {many:,} sentences"
     means = statistics.mean(gains[many]), statistics.mean(gains[few])
-    study, size = files_of(table)[0].partition("/")[0], published(claim, few) - published(claim, many)
-    yield Setting(study, about, *means, differences, [], _unit(table), size, differs(table, ()))
+    study, sets = files_of(table)[0].partition("/")[0], sets_of(table)
+    size = published(claim, few, sets=sets) - published(claim, many, sets=sets)
+    missing = [run for at in (few, many) for run in _missing(table, (str(at),), names[at], by_size[at])]
+    yield Setting(study, about, *means, differences, [], _unit(table), size, differs(table, ()), tuple(missing), sets=sets)
 
 
 def p_value(differences: Sequence[float]) -> float:
@@ -297,6 +383,19 @@ def p_value(differences: Sequence[float]) -> float:
     if not spread:
         return float(not any(differences))
     return float(2 * stats.t.sf(abs(statistics.mean(differences)) / spread, len(differences) - 1))
+
+
+def p_below(differences: Sequence[float], bound: float) -> float:
+    """Return the p-value of a one-sided t-test of a mean below `bound`; 1 for fewer than two differences."""
+    if len(differences) < 2 or np.isnan(bound):
+        return 1.0
+    gap, spread = statistics.mean(differences) - bound, float(stats.sem(differences))
+    return float(stats.t.cdf(gap / spread, len(differences) - 1)) if spread else float(gap >= 0)
+
+
+def p_practical(differences: Sequence[float]) -> float:
+    """Return the p-value of two one-sided tests (TOST) of a mean within ±PRACTICAL."""
+    return max(p_below(differences, PRACTICAL), p_below([-each for each in differences], PRACTICAL))
 
 
 def holm_levels(values: Sequence[float]) -> list[float]:
@@ -324,23 +423,33 @@ def interval_of(setting: Setting, level: float) -> tuple[float, float]:
     return setting.over_items or interval(setting.differences, level)
 
 
-def verdict_of(setting: Setting, level: float) -> str:
-    """Return the verdict of a setting; the interval at `level` is compared with 0, the plain one with the published difference."""
-    low, high = interval_of(setting, level)
-    if low > -PRACTICAL and high < PRACTICAL:
+def verdict_of(setting: Setting, levels: Levels) -> str:
+    """Return the verdict of a setting; the plain interval is compared with the published difference."""
+    low, high = interval_of(setting, levels.zero)
+    if within(interval_of(setting, 2 * levels.practical)):
         return NO_SIZE
     if low > 0:
         return AS_LARGE if interval_of(setting, LEVEL)[1] >= setting.published else SMALLER
     return OPPOSITE if high < 0 else UNDECIDED
 
 
-def deciding(settings: Sequence[Setting], levels: Sequence[float]) -> list[tuple[Setting, float, str]]:
+def within(interval: tuple[float, float]) -> bool:
+    """Return whether an interval has no difference of a practical size."""
+    return interval[0] > -PRACTICAL and interval[1] < PRACTICAL
+
+
+def excludes_published(setting: Setting, levels: Levels) -> bool:
+    """Return whether the one-sided interval of a setting ends below the published difference."""
+    return interval_of(setting, 2 * levels.published)[1] < setting.published
+
+
+def deciding(settings: Sequence[Setting], levels: Sequence[Levels]) -> list[tuple[Setting, Levels, str]]:
     """Return the settings that decide a claim, with their levels and verdicts."""
     verdicts = [(setting, level, verdict_of(setting, level)) for setting, level in zip(settings, levels, strict=True)]
     return [each for each in verdicts if not each[0].differs and each[2] != UNDECIDED]
 
 
-def verdict(settings: Sequence[Setting], levels: Sequence[float]) -> str:
+def verdict(settings: Sequence[Setting], levels: Sequence[Levels]) -> str:
     """Return the verdict of a claim from those of its settings."""
     if not settings:
         return NOT_TESTED
@@ -350,16 +459,30 @@ def verdict(settings: Sequence[Setting], levels: Sequence[float]) -> str:
     return SMALLER if decided == {AS_LARGE, SMALLER} else UNDECIDED
 
 
-def levels_of(claims: Sequence[Claim]) -> list[list[float]]:
-    """Return the Holm level of every setting, claim by claim; a single run is no test."""
-    tested = [setting for claim in claims for setting in claim.settings if len(setting.differences) > 1]
-    levels = iter(holm_levels([p_value(setting.differences) for setting in tested]))
-    return [[next(levels) if len(setting.differences) > 1 else LEVEL for setting in claim.settings] for claim in claims]
+def levels_of(claims: Sequence[Claim]) -> list[list[Levels]]:
+    """Return the Holm levels of every setting, claim by claim.
+
+    The family of each question has the settings that can decide a claim: neither single runs nor those that differ from the paper.
+    """
+    tested = [setting for claim in claims for setting in claim.settings if _can_decide(setting)]
+    questions = (
+        [p_value(setting.differences) for setting in tested],
+        [p_practical(setting.differences) for setting in tested],
+        [p_below(setting.differences, setting.published) for setting in tested],
+    )
+    levels = (Levels(*each) for each in zip(*(holm_levels(values) for values in questions), strict=True))
+    return [[next(levels) if _can_decide(setting) else Levels() for setting in claim.settings] for claim in claims]
+
+
+def _can_decide(setting: Setting) -> bool:
+    """Return whether a setting over seeds can decide its claim."""
+    return not setting.differs and len(setting.differences) > 1
 
 
 def page(claims: Sequence[Claim]) -> str:
     """Return evidence.md."""
-    lines, levels = [HEAD], levels_of(claims)
+    families = [str(number) for number, claim in enumerate(claims, 1) if claim.row.get("families")]
+    lines, levels = [HEAD.replace("FAMILIES", f"{', '.join(families[:-1])} and {families[-1]}")], levels_of(claims)
     lines += ["## All claims\n", *HEADER]
     for number, (claim, some) in enumerate(zip(claims, levels, strict=True), 1):
         lines.append(f"| {number} | {_summary(claim, some)} |")
@@ -376,11 +499,10 @@ def page(claims: Sequence[Claim]) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _summary(claim: Claim, levels: Sequence[float]) -> str:
+def _summary(claim: Claim, levels: Sequence[Levels]) -> str:
     row = claim.row
     cells = [f"{row['text']} ({row['paper']}, {row['table']})"]
-    differences = _published_range(row)
-    cells.append(_range(differences) if differences else "")
+    cells.append(_range(claim.sizes) if claim.sizes else "")
     intervals = [interval_of(setting, LEVEL) for setting in claim.settings]
     above, below = sum(low > 0 for low, _ in intervals), sum(high < 0 for _, high in intervals)
     smaller = sum(high < setting.published for setting, (_, high) in zip(claim.settings, intervals, strict=True))
@@ -389,25 +511,36 @@ def _summary(claim: Claim, levels: Sequence[float]) -> str:
     return " | ".join([*cells, _explained(claim, levels)])
 
 
-def _published_range(row: dict[str, Any]) -> list[float]:
-    gains = [option["scores"][1] - option["scores"][0] for option in row["published"]]
-    return [gains[0] - gain for gain in gains[1:]] if row.get("sizes") else gains
-
-
-def _explained(claim: Claim, levels: Sequence[float]) -> str:
+def _explained(claim: Claim, levels: Sequence[Levels]) -> str:
     """Return the verdict of a claim, and how many of its settings decide it or could."""
     result, decided = verdict(claim.settings, levels), deciding(claim.settings, levels)
     if result == NOT_TESTED:
         return f"{result} ({claim.row['hours']:g} core-hours)"
-    candidates = [setting for setting in claim.settings if not setting.differs]
     if result == UNDECIDED:
-        tested = sum(bool(setting.over_items) or len(setting.differences) >= SEEDS for setting in candidates)
-        rest = f"; the others: {claim.row['hours']:g} core-hours" if tested < len(candidates) else ""
-        return f"{result}; {tested} of {len(candidates)} have {SEEDS} seeds{rest}"
+        return _undecided(claim, levels, contradictory=bool(decided))
+    candidates = [setting for setting in claim.settings if not setting.differs]
     both = [(own, verdict_of(setting._replace(differences=setting.last), level)) for setting, level, own in decided if setting.last]
     same = sum(last != UNDECIDED and (last == OPPOSITE) == (own == OPPOSITE) for own, last in both)
     at_last = f", {same} at the last step" if both else ""
     return f"{result}; {len(decided)} of {len(candidates)} settings{at_last}"
+
+
+def _undecided(claim: Claim, levels: Sequence[Levels], *, contradictory: bool) -> str:
+    """Return why a claim is undecided, what is excluded all the same, and what the missing runs would take."""
+    candidates = [(setting, level) for setting, level in zip(claim.settings, levels, strict=True) if not setting.differs]
+    tested = [(setting, level) for setting, level in candidates if setting.over_items or len(setting.differences) >= SEEDS]
+    reason = "settings contradict" if contradictory else "too wide" if tested else "too few seeds"
+    text = f"{UNDECIDED} ({reason}); {len(tested)} of {len(candidates)} have {SEEDS} seeds"
+    if claim.row["published"] and tested:
+        excluded = sum(excludes_published(setting, level) for setting, level in tested)
+        text += f"; published size excluded in {excluded} of {len(tested)}"
+    hours = core_hours(setting for setting, _ in candidates)
+    return f"{text}; the others: {hours:.2g} core-hours" if len(tested) < len(candidates) else text
+
+
+def core_hours(settings: Iterable[Setting]) -> float:
+    """Return the hours of one core of the runs that settings lack; a run that several settings lack counts once."""
+    return sum({name: minutes for setting in settings for name, minutes in setting.missing}.values()) / 60
 
 
 def _range(values: Sequence[float]) -> str:
@@ -415,19 +548,18 @@ def _range(values: Sequence[float]) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def _detail(setting: Setting, level: float) -> str:
+def _detail(setting: Setting, levels: Levels) -> str:
     study = f"[{setting.study}](../experiments/{setting.study}/README.md), {setting.about}"
-    last = _difference(setting.last, level) if setting.last else ""
+    last = _difference(setting.last, levels.zero) if setting.last else ""
     count = len(setting.differences)
     if setting.over_items:
         low, high = setting.over_items
         shown = f"{setting.differences[0]:+.2f} [{low:+.2f}, {high:+.2f}] over pairs, exact"
     else:
-        shown = f"{_difference(setting.differences, level)}, {f'{count} {setting.unit}s' if count > 1 else 'one run'}"
-    return (
-        f"| {study} | {setting.without:.1f} → {setting.with_:.1f} | {shown} | {last} | {setting.published:+.1f} | "
-        f"{verdict_of(setting, level)}{f'; {setting.differs}' if setting.differs else ''} |"
-    )
+        shown = f"{_difference(setting.differences, levels.zero)}, {f'{count} {setting.unit}s' if count > 1 else 'one run'}"
+    size = "" if np.isnan(setting.published) else f"{setting.published:+.1f}"
+    result = f"does not decide: {setting.differs}" if setting.differs else verdict_of(setting, levels)
+    return f"| {study} | {setting.without:.1f} → {setting.with_:.1f} | {shown} | {last} | {size} | {result} |"
 
 
 def _difference(differences: Sequence[float], level: float) -> str:
@@ -443,15 +575,20 @@ def sentence(claims: Sequence[Claim]) -> str:
     counts = Counter(verdict(claim.settings, some) for claim, some in zip(claims, levels_of(claims), strict=True))
     came_out = (AS_LARGE, SMALLER, NO_SIZE, OPPOSITE)
     shown = ", ".join(f"{counts[name]} *{name}*" for name in came_out)
+    untested = f"\n{counts[NOT_TESTED]} {'was' if counts[NOT_TESTED] == 1 else 'were'} not tested." if counts[NOT_TESTED] else ""
     return (
-        f"Of {len(claims)} claims of the papers, {counts[UNDECIDED]} are undecided here, and {counts[NOT_TESTED]} was not tested\n"
-        f"([evidence](evidence.md)). The verdicts on the others:\n{shown}."
+        f"Of {len(claims)} claims of the papers, {counts[UNDECIDED]} are undecided here ([evidence](evidence.md)).{untested}\n"
+        f"The verdicts on the others:\n{shown}."
     )
 
 
 def load() -> tuple[list[Claim], list[dict[str, Any]], dict[str, str]]:
     """Return the claims with their settings, the tables, and the CSV files that test no claim with the reason."""
     content = tomllib.loads(TABLE.read_text(encoding="utf-8"))
+    for option in (option for claim in content["claims"] for option in claim["published"] if "rows" in option):
+        table, *rows = option["rows"]
+        low, high = (dict(zip(content["printed"][table]["sets"], content["printed"][table][row], strict=True)) for row in rows)
+        option["printed"] = {name: (low[name], high[name]) for name in low}
     return [compare(claim, content["tables"]) for claim in content["claims"]], content["tables"], content["no_claim"]
 
 
