@@ -1,4 +1,4 @@
-"""Scores the start and word baselines on the pairs of this study, and writes baselines.csv.
+"""Scores the start and word baselines on the pairs of this study, and writes ../choosing_baselines.csv.
 
     python experiments/choosing/untrained.py --data DIR --weights bert-mini --vectors glove.6B.50d.txt
 
@@ -39,7 +39,7 @@ def sentences(task: StsTask) -> list[str]:
 
 
 def main() -> None:
-    """Score the baselines and write baselines.csv."""
+    """Score the baselines and write choosing_baselines.csv."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--weights", type=Path, required=True, help="the BERT directory of run.py")
     parser.add_argument("--vectors", type=Path, required=True, help="GloVe vectors")
@@ -53,7 +53,7 @@ def main() -> None:
         *word_vector_baselines(options.vectors, [text for task in tasks for text in sentences(task)], wiki, CORPUS_NAME),
         *tf_idf_baselines(wiki, CORPUS_NAME),
     ]
-    with (HERE / "baselines.csv").open("w", newline="", encoding="utf-8") as file:
+    with (HERE.parent / "choosing_baselines.csv").open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["baseline", *TEST, "test"])
         for model in models:
