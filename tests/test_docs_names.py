@@ -242,19 +242,21 @@ def test_the_names_of_the_api_reference_exist_and_have_docstrings():
         assert pkgutil.resolve_name(name).__doc__, name
 
 
-def recommended(usable, weights="", readout="", ordered=False, length=32):
+def recommended(usable, weights="", readout="", ordered=False, length=32, has_texts=False):
     """Return the advice of `check` for a corpus of `usable` sentences."""
-    return advise(CorpusSummary("wikipedia.txt", "text", usable, length, ordered, 64, weights, "", 30522, readout))
+    summary = CorpusSummary("wikipedia.txt", "text", usable, length, ordered, 64, weights, "", 30522, readout)
+    return advise(summary._replace(has_texts=has_texts))
 
 
 @pytest.mark.parametrize("name", ["index", "choosing"])
 def test_pages_name_the_recipes_that_check_recommends(name):
-    """The rows are: existing encoder, the same on running text, BERT with few sentences, BERT with many, no model."""
+    """The rows are: existing encoder, the same on texts of several sentences, on running text, BERT with few sentences, BERT with many, no model."""
     text = (ROOT / f"docs/{name}.md").read_text(encoding="utf-8")
     assert f"fewer than {SMALL:,} sentences" in text
     rows = re.findall(r"^\| (?:an existing|a BERT(?: \||, )|no model)[^\[]*\[`?(\w+)`?\]\(.*$", text, re.M)
     assert rows == [
         recommended(1000, "encoder", "mean").recipe,
+        recommended(1000, "encoder", "mean", has_texts=True).recipe,
         recommended(1000, "encoder", "mean", ordered=True).recipe,
         recommended(SMALL - 1, "bert").recipe,
         recommended(SMALL, "bert").recipe,
