@@ -250,7 +250,7 @@ def recommended(usable, weights="", readout="", ordered=False, length=32, has_te
 
 @pytest.mark.parametrize("name", ["index", "choosing"])
 def test_pages_name_the_recipes_that_check_recommends(name):
-    """The rows are: existing encoder, the same on texts of several sentences, on running text, BERT with few sentences, BERT with many, no model."""
+    """The rows are: existing encoder, on texts, on running text; BERT with few sentences, with many; no model."""
     text = (ROOT / f"docs/{name}.md").read_text(encoding="utf-8")
     assert f"fewer than {SMALL:,} sentences" in text
     rows = re.findall(r"^\| (?:an existing|a BERT(?: \||, )|no model)[^\[]*\[`?(\w+)`?\]\(.*$", text, re.M)
