@@ -45,7 +45,8 @@ def public_value(value: str) -> str:
 def model_name(path: str | Path) -> str:
     """Return the name by which a model is published: that of its directory, or of the one above `export` or `model`."""
     *_, above, name = "", "", *Path(path).parts
-    return above.strip("/.") or name if name in ("export", "model") else name
+    folder, at, pooling = name.partition("@")
+    return f"{above}{at}{pooling}" if folder in ("export", "model") and above.strip("/.") else name
 
 
 def without_folders(text: str) -> str:

@@ -387,7 +387,7 @@ def test_another_model_text_or_setting_is_refused_with_both_values(vectors, mode
     other = tmp_path / "other.txt"
     other.write_text("a man\n", encoding="utf-8")
     for arguments, named in (
-        ((f"{model}@mean", corpus, vectors), "was made from model export (SHA-256"),
+        ((f"{model}@mean", corpus, vectors), f"was made from model {model.parent.name} (SHA-256"),
         ((model, other, vectors), "not from corpus other.txt (SHA-256"),
         ((model, corpus, vectors, "--precision", "int8"), "with precision='float32', not with precision='int8'"),
         ((model, corpus, vectors, "--dtype", "bfloat16"), "with dtype='float32', not with dtype='bfloat16'"),
@@ -573,7 +573,7 @@ def table(tmp_path, model, corpus, vectors):
         ("mine --corpus VECTORS --top-k 3 --top-k=3", 2, "--top-k is given twice"),
         ("search --corpus VECTORS --query x", 2, "no --model"),
         ("search --corpus VECTORS --model MODEL", 2, "--queries FILE or --query TEXT"),
-        ("search --corpus VECTORS --model MODEL@mean --query x", 3, "was made from model export (SHA-256"),
+        ("search --corpus VECTORS --model MODEL@mean --query x", 3, "was made from model "),
         ("search --corpus VECTORS --model MODEL --queries TMP/absent.txt", 3, "--queries TMP/absent.txt: no such file"),
         ("mine --corpus CORPUS", 2, "no --model"),
         ("cluster --corpus VECTORS --k 5 --threshold 0.9", 2, "leave out --threshold"),
@@ -746,7 +746,7 @@ def test_queries_are_cut_as_the_vectors_were(indexed, capsys):
 def test_a_model_that_did_not_make_the_vectors_is_refused_although_no_query_needs_it(vectors, model, capsys):
     for command in ("mine", "cluster"):
         assert run(command, "--corpus", vectors, "--model", f"{model}@mean") == 3
-        assert "was made from model export (SHA-256" in capsys.readouterr().err
+        assert f"was made from model {model.parent.name} (SHA-256" in capsys.readouterr().err
 
 
 RECORDS = [
