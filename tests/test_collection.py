@@ -670,7 +670,7 @@ def test_an_index_of_something_else_is_refused_by_name(indexed, capsys):
     assert run("encode", "--model", folder / "model", *short) == 0
     for changed, more, named in (
         ({"corpus": "b.txt"}, (), "idx was made from corpus a.txt (SHA-256"),
-        ({"model": "model@mean"}, (), "idx was made from model model (SHA-256"),
+        ({"model": "model@mean"}, (), f"idx was made from model {folder.name} (SHA-256"),
         ({}, ("--max-seq-length", 5), "not with max_seq_length=5"),
         ({}, ("--dtype", "bfloat16"), "not with dtype='bfloat16'"),
         ({"corpus": "short"}, (), "was made without truncate_dim, not with truncate_dim=4"),
@@ -717,7 +717,7 @@ def test_an_index_of_a_model_whose_prompt_or_weights_changed_at_the_same_path_is
     weights["embeddings.word_embeddings.weight"] *= 1.5
     save_file(weights, folder / "model" / "model.safetensors")
     assert search() == 3
-    assert "from model model (SHA-256" in capsys.readouterr().err
+    assert f"from model {folder.name} (SHA-256" in capsys.readouterr().err
 
 
 def test_a_vectors_directory_is_the_same_source_as_its_text_and_an_array_file_is_its_own(indexed, capsys):

@@ -61,7 +61,7 @@ CHANGES = {  # a change of the model -> what the refusal of its index and of its
     "width": ((OF_PROMPTS, {"truncate_dim": 8}), "not with truncate_dim=8", "not with truncate_dim=8"),
     "length": (("sentence_bert_config.json", {"max_seq_length": 5}), "max_seq_length=40, not with max_seq_length=5", None),
     "pooling": ((OF_POOLING, NO_MEAN), "from model", "from model"),
-    "attention": (("config.json", {"layer_norm_eps": 1e-3}), "from model model (SHA-256", "from model model (SHA-256"),
+    "attention": (("config.json", {"layer_norm_eps": 1e-3}), "from model copy (SHA-256", "from model copy (SHA-256"),
 }  # fmt: skip
 
 

@@ -57,7 +57,8 @@ def test_folders_of_the_machine_are_left_out(text, expected):
 @pytest.mark.parametrize(
     ("path", "name"),
     [
-        ("runs/student/export", "student"), ("/a/minilm/model", "minilm"), ("runs/student/", "student"), ("runs/student/export@mean", "student@mean"),
+        ("runs/student/export", "student"), ("/a/minilm/model", "minilm"), ("runs/student/", "student"),
+        ("runs/student/export@mean", "student@mean"),
         ("export", "export"),
         ("../model", "model"), ("user/name", "name"), ("", ""),
     ],

@@ -189,13 +189,16 @@ def test_a_stronger_model_keeps_the_start_if_no_step_agrees_more_with_it(encoder
     verdict = "the export has the weights of the start: no later ones were better by agreement with the teacher"
     assert (scores["step"], scores["verdict"], scores["changes"]) == (0, verdict, {})
     teacher = scores["teacher"]
-    assert (teacher["names"], teacher["is_distilled"], teacher["sentences"]) == (["model"], False, 200)
+    assert (teacher["names"], teacher["is_distilled"], teacher["sentences"]) == ([tmp_path.name], False, 200)
     assert teacher["agreement"]["neighbours"] == teacher["start"] == pytest.approx(100, abs=0.5)
     assert f"warning: {verdict}" in capsys.readouterr().err
     scores = train_adapt(encoder, folder, **{"eval.teacher": judge})  # continues
     assert (scores["step"], scores["verdict"]) == (0, verdict)
     card = (folder / "export" / "README.md").read_text()
-    assert "Compared with a stronger model: model; on 200 sentences 100.0 % of the ten nearest neighbours are the same" in card
+    assert (
+        f"Compared with a stronger model: {tmp_path.name}; on 200 sentences 100.0 % of the ten nearest neighbours are the same"
+        in card
+    )
     for text in (card, (folder / "report.html").read_text(), capsys.readouterr().err):
         assert verdict in text
     assert (folder / "export" / "model.safetensors").read_bytes() == (encoder / "model.safetensors").read_bytes()
