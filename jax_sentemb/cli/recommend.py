@@ -158,20 +158,19 @@ CHECKPOINT = (
 LONG = (
     "--config.data.max_seq_length=32, as in the papers and in the measurement above: cuts more text, but takes less time and memory"
 )
-TOPICS = (
-    "adapt_words, to search or to find texts on the same topic: {packages:+} of 100 Debian descriptions and {questions:+} of 100 "
-    "questions have a nearest text of the same class, {novels:+} of 100 paragraphs are found by their other half, and nDCG@10 on "
-    "Cranfield changed by {abstracts:+}; but Spearman x 100 on pairs of sentences changed by {lowest:+} to {highest:+} "
-    "(experiments/adapting, all-MiniLM-L6-v2, at least {seeds} seeds):"
-).format(**MEASURED["adapting_words"])
 WORDS_TOO = Choice(
     "adapt_words",
     {},
     200,
     ADAPT.confidence,
-    TOPICS.removeprefix("adapt_words, to search or to find texts on the same topic: ").removesuffix(":"),
+    "{packages:+} of 100 Debian descriptions and {questions:+} of 100 questions have a nearest text of the same class, {novels:+} "
+    "of 100 paragraphs are found by their other half, and nDCG@10 on Cranfield changed by {abstracts:+}; but Spearman x 100 on pairs "
+    "of sentences changed by {lowest:+} to {highest:+} (experiments/adapting, all-MiniLM-L6-v2, at least {seeds} seeds)".format(
+        **MEASURED["adapting_words"]
+    ),
     [],
 )
+TOPICS = f"adapt_words, to search or to find texts on the same topic: {WORDS_TOO.evidence}:"
 SENTENCES = f"adapt, to compare sentences with sentences; {ADAPT.evidence}:"
 DISTILLED = (
     "distill_encoder, if a sentence encoder may be its teacher: a BERT of four layers went from {start} to {student}, with "

@@ -101,7 +101,8 @@ def blocks(job: TokenizeJob, lines: Sequence[int] | Int[np.ndarray, " lines"], w
     """
     parts = (lines[start : start + SENTENCES] for start in range(0, len(lines), SENTENCES))
     if workers < 0:
-        workers = usable_cpus() if usable_cpus() > 1 else 0
+        workers = usable_cpus()
+        workers = workers if workers > 1 else 0
     if workers and job.sentences.is_indexed and len(lines) >= PARALLEL:
         return _in_workers(job, parts, workers)
     return map(job.block, map(_numbers, parts))

@@ -109,8 +109,7 @@ class Distillation(EmbeddingMethod):
     def init(self, encoder: TokenEncoder, loaded: Params, key: Key[Array, ""]) -> InitialState:
         """Return the parameters {"encoder", "dense"} and a full queue.
 
-        W starts as that of the start if this is a student of vectors of the same width, else as the identity, or as a random matrix
-        if the widths differ.
+        W starts as the loaded "dense" part if there is one, else as the identity, or as a random matrix if the widths differ.
         """
         params: Params = {"encoder": loaded["encoder"]}
         vectors, rows = loaded[TEACHER]["vectors"], loaded[TEACHER]["rows"]

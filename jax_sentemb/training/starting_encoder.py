@@ -79,12 +79,6 @@ def dense_layers(config: Config, start: Start | None) -> tuple[str, ...]:
     return start.dense if start is not None and is_kept(config, start) else ()
 
 
-def continues_dense(config: Config, start: Start | None) -> bool:
-    """Return whether the matrix of a distillation starts as the dense layer of its start."""
-    is_linear = start is not None and start.dense == ("identity",)
-    return is_linear and is_kept(config, start) and isinstance(config.method, Distillation) and config.method.has_map
-
-
 def begins_as_start(config: Config, start: Start | None, encoder: BertConfig | WordsConfig, loaded: Params) -> bool:
     """Return whether the embeddings of step 0 are those of the start.
 
@@ -93,8 +87,10 @@ def begins_as_start(config: Config, start: Start | None, encoder: BertConfig | W
     if start is None or not is_kept(config, start):
         return False
     layers = config.method.dense
-    if layers is None or layers == start.dense:
-        return layers is None or not layers or DENSE in loaded
+    if layers is None:
+        return True
+    if layers == start.dense:
+        return not layers or DENSE in loaded
     return not start.dense and encoder.hidden_size == loaded[TEACHER]["vectors"].shape[1]  # then the matrix is the identity
 
 
@@ -106,7 +102,8 @@ def without_unused_dense(config: Config, start: Start | None, loaded: Params) ->
         is_used = bool(dense_layers(config, start))
     else:
         layer, target = loaded[DENSE]["layer_0"], loaded[TEACHER]["vectors"].shape[1]
-        is_used = continues_dense(config, start) and set(layer) == {"kernel"} and layer["kernel"].shape[1] == target
+        is_linear = start is not None and start.dense == ("identity",) and set(layer) == {"kernel"}
+        is_used = is_kept(config, start) and is_linear and layer["kernel"].shape[1] == target
     return loaded if is_used else {name: part for name, part in loaded.items() if name != DENSE}
 
 
@@ -168,7 +165,7 @@ def dense_notes(config: Config, start: Start | None, loaded: Params) -> list[str
         use = f"not trained, and the loss is {place}"
     elif DENSE in loaded:
         use = "trained further" if config.method.dense else "trained further, but not exported"
-    elif isinstance(config.method, Distillation) and config.method.dense:
+    elif config.method.dense:
         use = "replaced by a new matrix, since they are not one matrix as wide as the vectors of the teacher"
     return [f"{start.name} has dense layers after its pooling, which are {use}"]
 
