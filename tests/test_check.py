@@ -245,6 +245,7 @@ def test_texts_of_several_sentences_get_the_recipe_that_was_measured_on_abstract
     assert "nDCG@10 on Cranfield" in advice.evidence
     recipes = [re.search("--config ([a-z_]+)", other.command) for other in advice.alternatives]
     assert [recipe[1] for recipe in recipes if recipe] == ["adapt", "distill_encoder"]
+    assert not any("data.subset" in other.command for other in advice.alternatives)  # only the teachers embed the whole text
     (smaller,) = [other.command for other in advice.alternatives if "distill_encoder" in other.command]
     config, _, _ = parse(shlex.split(smaller)[1:])
     assert (config.data.validation, config.data.max_seq_length) == (1000, 128)

@@ -164,8 +164,8 @@ WORDS_TOO = Choice(
     200,
     ADAPT.confidence,
     "{packages:+} of 100 Debian descriptions and {questions:+} of 100 questions have a nearest text of the same class, {novels:+} "
-    "of 100 paragraphs are found by their other half, and nDCG@10 on Cranfield changed by {abstracts:+}; but Spearman x 100 on pairs "
-    "of sentences changed by {lowest:+} to {highest:+} (experiments/adapting, all-MiniLM-L6-v2, at least {seeds} seeds)".format(
+    "of 100 paragraphs are found by their other half, and nDCG@10 on Cranfield changed by {abstracts:+}; but Spearman x 100 on "
+    "pairs of sentences changed by {lowest:+} to {highest:+} (experiments/adapting, all-MiniLM-L6-v2, at least {seeds} seeds)".format(
         **MEASURED["adapting_words"]
     ),
     [],
@@ -297,11 +297,11 @@ def _adapt(corpus: CorpusSummary) -> Advice:
 
     second = ",".join(map(str, range(1, corpus.layers + 1, 2)))
     choice = NEIGHBOURS if corpus.ordered else WORDS_TOO if corpus.has_texts else ADAPT
-    flags |= _few_to_embed(corpus) if choice is WORDS_TOO else {}
+    words = _train_command(WORDS_TOO.recipe, flags | _few_to_embed(corpus))
     rows = corpus.usable // 2 if choice is NEIGHBOURS else corpus.usable
     return Advice(
         choice.recipe,
-        _train_command(choice.recipe, flags | choice.settings),
+        words if choice is WORDS_TOO else _train_command(choice.recipe, flags | choice.settings),
         corpus.length,
         math.ceil(choice.steps / (rows // min(BATCH, rows))),
         choice.steps,
@@ -311,11 +311,7 @@ def _adapt(corpus: CorpusSummary) -> Advice:
             *([Alternative(LONG)] if corpus.length > LENGTHS[0] else []),
             *map(Alternative, choice.alternatives),
             *([Alternative(SENTENCES, _train_command(ADAPT.recipe, flags | ADAPT.settings))] if choice is not ADAPT else []),
-            *(
-                [Alternative(TOPICS, _train_command("adapt_words", flags | _few_to_embed(corpus)))]
-                if choice is not WORDS_TOO
-                else []
-            ),
+            *([Alternative(TOPICS, words)] if choice is not WORDS_TOO else []),
             Alternative(
                 f"the encoder as it is, with the pooling {corpus.pooling} of its directory:",
                 shlex.join([*encode, "--output", "vectors"]),
