@@ -165,9 +165,8 @@ WORDS_TOO = Choice(
     ADAPT.confidence,
     "{packages:+} of 100 Debian descriptions and {questions:+} of 100 questions have a nearest text of the same class, {novels:+} "
     "of 100 paragraphs are found by their other half, and nDCG@10 on Cranfield changed by {abstracts:+}; but Spearman x 100 on "
-    "pairs of sentences changed by {lowest:+} to {highest:+} (experiments/adapting, all-MiniLM-L6-v2, at least {seeds} seeds)".format(
-        **MEASURED["adapting_words"]
-    ),
+    "pairs of sentences changed by {lowest:+} to {highest:+} "
+    "(experiments/adapting, all-MiniLM-L6-v2, at least {seeds} seeds)".format(**MEASURED["adapting_words"]),
     [],
 )
 TOPICS = f"adapt_words, to search or to find texts on the same topic: {WORDS_TOO.evidence}:"
