@@ -244,7 +244,7 @@ def test_vectors_of_another_model_or_length_are_refused_by_name(teacher, static,
     common = ("distill", "--model", model, "--corpus", corpus, "--width", 8, "--epochs", 1, "--output", tmp_path / "out")
     for name, of, more, expected in (
         ("cut", model, ("--max-seq-length", 5), "was made with max_seq_length=5, not with max_seq_length="),
-        ("other", f"{model}@cls", (), "was made from model model@cls (SHA-256"),
+        ("other", f"{model}@cls", (), f"was made from model {teacher.name}@cls (SHA-256"),
     ):
         assert run("encode", "--model", of, "--input", corpus, "--output", tmp_path / name, *more) == 0
         assert run(*common, "--vectors", tmp_path / name) == 3
