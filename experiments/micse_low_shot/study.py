@@ -6,7 +6,8 @@
 
 bert_mini: 1,000 and 10,000 sentences, three seeds, 60 steps at 1e-5 in bfloat16. weights: the weight of AMI for each size,
 scored on STS-B dev only. mini_2: 5,000, 500 and 50 sentences, five seeds, 100 steps at 1e-4. long: 5,000 sentences and 1,000 steps.
-long_relatives: the same for CT in batch and for SimCSE without negatives, each with AMI and without it, three seeds.
+long_few: SimCSE with AMI and without it as in long, on 500 sentences. long_relatives: as in long, CT in batch and SimCSE without
+negatives, each with AMI and without it, three seeds.
 """
 
 from dataclasses import replace
@@ -26,6 +27,7 @@ SIZES = (0.01, 0.001, 0.0001)  # 100 steps see 5,000 rows, so that a larger shar
 SHARES = "data.subset=" + ",".join(map(str, SIZES))
 AMI_WEIGHTS = {0.01: 10.0, 0.001: 0.1, 0.0001: 10.0}  # chosen on STS-B dev by the stage `weights`: README.md has the scores
 LONG_SIZE = 0.01  # 5,000 sentences, each ten times in 1,000 steps
+FEW = 0.001  # 500 sentences, each a hundred times
 AMI = AttentionMI(weight=AMI_WEIGHTS[LONG_SIZE])
 CT_IN_BATCH = {"form": "in_batch", "dropout": True, "pooling": "cls"}  # its scale of 20 is SimCSE's temperature of 0.05
 RELATIVES = {
@@ -49,10 +51,12 @@ def get_config(stage: str = "mini_2") -> Config:
             return weights(mini_2(config))
         case "long":
             return long(mini_2(config), seeds="0..4")
+        case "long_few":
+            return long_few(long(mini_2(config), seeds="0..4"))
         case "long_relatives":
             method = RELATIVES["CT-in-batch"].method  # a study's method is one of its variants
             return replace(long(mini_2(config), seeds="0..2"), method=method, variants=RELATIVES)
-    raise ConfigError(f"study.py:{stage} is not one of its stages: bert_mini, weights, mini_2, long, long_relatives")
+    raise ConfigError(f"study.py:{stage} is not one of its stages: bert_mini, weights, mini_2, long, long_few, long_relatives")
 
 
 def bert_mini(config: Config) -> Config:
@@ -81,4 +85,12 @@ def weights(config: Config) -> Config:
 def long(config: Config, seeds: str) -> Config:
     config.train.max_steps, config.eval.eval_steps, config.train.precision = 1000, 100, "bfloat16"
     config.sweep = f"data.subset_seed,train.seed={seeds} data.subset={LONG_SIZE}"
+    return config
+
+
+def long_few(config: Config) -> Config:
+    """Return the study of `long` on fewer sentences, with the weight that it has there: so only the number of sentences differs."""
+    config.variants = {name: replace(config.variants[name], by_subset={}) for name in ("SimCSE", "AMI+SimCSE")}
+    config.variants["AMI+SimCSE"].settings["method.ami.weight"] = AMI_WEIGHTS[LONG_SIZE]
+    config.sweep = f"data.subset_seed,train.seed=0..4 data.subset={FEW}"
     return config
