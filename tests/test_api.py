@@ -14,7 +14,7 @@ from filelock import FileLock
 
 import jax_sentemb
 from jax_sentemb.data import synthetic
-from jax_sentemb.errors import BusyError, ConfigError, DataError
+from jax_sentemb.errors import BusyError, ConfigError, DataError, ModelFileError
 from jax_sentemb.recipes import override, read_config
 from jax_sentemb.training import api, loop
 
@@ -98,6 +98,14 @@ def test_a_second_call_in_a_work_directory_leaves_the_sentences_of_the_first_alo
         with pytest.raises(BusyError, match="is in use by"):
             train(workdir=tmp_path)
     assert (tmp_path / api.CORPUS).read_text(encoding="utf-8") == "of the first\n"
+
+
+def test_other_sentences_do_not_replace_those_of_a_run_that_can_continue(tmp_path):
+    workdir = tmp_path / "run"
+    train(workdir=workdir, save_steps=1)
+    with pytest.raises(ModelFileError, match=r'run" has a run on other sentences; give the old input, or another workdir$'):
+        train(SENTENCES[1:], workdir=workdir)
+    train(workdir=workdir, save_steps=1)  # with the old sentences the call goes on
 
 
 CLOSED = """

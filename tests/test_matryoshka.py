@@ -28,8 +28,10 @@ from jax_sentemb.models.dense import DENSE
 from jax_sentemb.parallel import fsdp_sharding, make_mesh, shard_batch
 from jax_sentemb.training.optimizer import make_optimizer
 from jax_sentemb.training.run import run
+from jax_sentemb.training.setup import prepare
 from jax_sentemb.training.step import create_state, make_step
 from jax_sentemb.types import Batch, TrainState
+from tests.pages import ROOT
 from tests.tiny_models import bert_config
 
 torch = pytest.importorskip("torch")
@@ -150,6 +152,18 @@ def test_the_whole_width_counts_once_and_without_widths_nothing_changes():
 def test_what_has_no_prefixes_is_an_error(method, widths, says):
     with pytest.raises(ConfigError, match=says):
         in_prefixes(method, widths, 8)
+
+
+@pytest.mark.parametrize(
+    ("train", "encoder", "says"),
+    [
+        (Train(matryoshka=(9,)), Encoder(hidden_size=8, num_attention_heads=2), "matryoshka=9: give rising widths"),
+        (Train(last_layers=9), Encoder(weights=str(ROOT / "experiments/pretraining/mini-2")), "last_layers=9: the encoder has 4"),
+    ],
+)
+def test_a_value_that_does_not_fit_the_encoder_is_told_before_the_corpus_is_read(train, encoder, says, tmp_path):
+    with pytest.raises(ConfigError, match=says):
+        prepare(Config(SimCSE(), Data("absent.txt"), encoder, train=train), tmp_path)
 
 
 def test_devices_chunks_and_an_anchor_change_nothing(eight_devices):

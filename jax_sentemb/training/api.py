@@ -6,6 +6,7 @@ encoder = jax_sentemb.train(sentences, "path/to/bert", recipe="simcse", learning
 """
 
 import copy
+import filecmp
 import shutil
 import tempfile
 import weakref
@@ -14,6 +15,7 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any
 
+from jax_sentemb import provenance
 from jax_sentemb.config import Config, Words, check
 from jax_sentemb.data.containers import items_of, problem_with
 from jax_sentemb.distillation.teacher import WORDS, has_vectors, teacher_names
@@ -179,24 +181,33 @@ def _config(
 
 
 def _write(sentences: Iterable[Any], path: Path) -> None:
-    """Write sentences in memory as a text file, one a line; line breaks and other runs of white space become one space."""
+    """Write sentences in memory as a text file, one a line; line breaks and other runs of white space become one space.
+
+    The file of a run that has checkpoints is not replaced by other sentences, since the run could not continue on them.
+    """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError(Setting("--workdir", path.parent), f": {error.strerror}") from None
     count = 0
-    with replacing(path) as partial, partial.open("w", encoding="utf-8") as file:
-        for number, sentence in enumerate(items_of(sentences)):
-            if not isinstance(sentence, str):
-                raise DataError(f"sentence {number} is {type(sentence).__name__}, not str")
-            try:
-                line = " ".join(sentence.split())
-                file.write(f"{line}\n")  # a blank line ends a paragraph, for recipes that read consecutive sentences
-            except UnicodeEncodeError:
-                raise DataError(f"sentence {number} has half a surrogate pair: it is not Unicode text") from None
-            count += bool(line)
-    if not count:
-        raise DataError("sentences is empty: give a list of str, or the name of a text file")
+    with replacing(path) as partial:
+        with partial.open("w", encoding="utf-8") as file:
+            for number, sentence in enumerate(items_of(sentences)):
+                if not isinstance(sentence, str):
+                    raise DataError(f"sentence {number} is {type(sentence).__name__}, not str")
+                try:
+                    line = " ".join(sentence.split())
+                    file.write(f"{line}\n")  # a blank line ends a paragraph, for recipes that read consecutive sentences
+                except UnicodeEncodeError:
+                    raise DataError(f"sentence {number} has half a surrogate pair: it is not Unicode text") from None
+                count += bool(line)
+        if not count:
+            raise DataError("sentences is empty: give a list of str, or the name of a text file")
+        begun = any((folder / "checkpoints").is_dir() for folder in (path.parent, path.parent / "pretrain"))
+        if begun and path.is_file() and not filecmp.cmp(partial, path, shallow=False):
+            raise provenance.CHECKPOINT.error(
+                Setting("--workdir", path.parent), " has a run on other sentences; ", *provenance.CHECKPOINT.remedy
+            )
 
 
 def _export_best(workdir: Path) -> None:

@@ -42,7 +42,7 @@ from jax_sentemb.training.corpus_source import PROCESS, corpus_files, corpus_tas
 from jax_sentemb.training.dev_task import DEV, DevTask, open_dev_task
 from jax_sentemb.training.encoder_source import BertSource, EncoderSource, WordSource
 from jax_sentemb.training.evaluator import DownstreamTasks, evaluation_tasks
-from jax_sentemb.training.starting_encoder import Start, without_unused_dense
+from jax_sentemb.training.starting_encoder import Start, dense_layers, without_unused_dense
 from jax_sentemb.types import Params
 
 
@@ -107,7 +107,11 @@ def prepare(config: Config, workdir: Path, start: Start | None = None) -> RunSet
     scored = _evaluation_sets(config.eval, data, method)
     settings = start.settings if start else DEFAULTS
     source = _encoder_source(config, scored.sentences, settings.prompt_text(method.text_role) or "")
-    method.check(source.blank(), data.batch_size)
+    blank = source.blank()
+    method.check(blank, data.batch_size)
+    if isinstance(blank.config, BertConfig):  # the width of word vectors is that of their file, which is read below
+        check_last_layers(config, blank.config)
+        trained_method(config, blank.config, dense_layers(config, start))
     check_judge(config)
     teacher = None
     if isinstance(method, Distillation):
