@@ -4,8 +4,9 @@
         --workdir runs/multiview_temperature
 
 The linear view alone is trained in half a minute, so it is what is varied; both views have a curve over steps at two
-temperatures. A run or score that is there is not repeated. Writes temperature.csv and temperature.png here (Pearson x 100, mean
-over subsets, first component removed; STS-B dev, which chooses, beside it).
+temperatures. A run or score that is there is not repeated. `--runs fg-0.1-wiki-1500-4` runs a part. Rows replace those of the same
+run in temperature.csv, from which temperature.png is drawn (Pearson x 100, mean over subsets, first component removed; STS-B dev,
+which chooses, beside it).
 """
 
 import argparse
@@ -22,12 +23,15 @@ from run import FLAGS, HERE, SETS
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from study_data import parse
+from study_data import parse, read_rows
 
 DEV = "STSBenchmark-dev"
 AVERAGE = "word average"
 SEEDS = (1, 2, 3, 4, 5)
 POINTS = (250, 500, 750, 1000, 1250, 1500)  # of the curve
+FILE = HERE / "temperature.csv"
+RUN_FIELDS = ("model", "temperature", "text", "seed", "step")
+FIELDS = (*RUN_FIELDS, DEV, *SETS.values(), "average")
 
 
 class Run(NamedTuple):
@@ -98,12 +102,23 @@ def scores(options: argparse.Namespace, output: Path, named: dict[str, str]) -> 
     return found
 
 
-def row(settings: Sequence[object], found: dict[str, float]) -> list[object]:
+def row(settings: Sequence[object], found: dict[str, float]) -> dict[str, str]:
     five = [found[name] for name in SETS]
-    return [*settings, *(f"{value:.2f}" for value in (found[DEV], *five, sum(five) / len(five)))]
+    values = (f"{value:.2f}" for value in (found[DEV], *five, sum(five) / len(five)))
+    return dict(zip(FIELDS, (*map(str, settings), *values), strict=True))
 
 
-def plot(rows: Sequence[Sequence[object]]) -> None:
+def add_rows(new: Sequence[dict[str, str]]) -> list[dict[str, str]]:
+    """Write the table with new rows, which replace others of the same run; return its rows."""
+    rows = {tuple(each[name] for name in RUN_FIELDS): each for each in [*read_rows(FILE), *new]}
+    with FILE.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, FIELDS)
+        writer.writeheader()
+        writer.writerows(rows.values())
+    return list(rows.values())
+
+
+def plot(rows: Sequence[dict[str, str]]) -> None:
     import matplotlib
 
     matplotlib.use("Agg")
@@ -112,10 +127,11 @@ def plot(rows: Sequence[Sequence[object]]) -> None:
     figure, panel = pyplot.subplots(figsize=(5.5, 4.2), layout="constrained")
     for temperature, style in ((1.0, "--"), (0.1, "-")):
         for name, colour in (("D", "tab:blue"), ("D: f", "tab:orange"), ("D: g", "tab:green")):
-            some = [each for each in rows if each[:3] == [name, temperature, "wiki"]]
-            means = [statistics.mean(float(str(each[-1])) for each in some if each[4] == step) for step in POINTS]
+            some = [each for each in rows if (each["model"], each["temperature"], each["text"]) == (name, str(temperature), "wiki")]
+            means = [statistics.mean(float(each["average"]) for each in some if each["step"] == str(step)) for step in POINTS]
             panel.plot(POINTS, means, style, color=colour, label=f"{name}, temperature {temperature:g}")
-    panel.axhline(float(str(rows[0][-1])), color="grey", linewidth=1, label=AVERAGE)
+    average = next(float(each["average"]) for each in rows if each["model"] == AVERAGE)
+    panel.axhline(average, color="grey", linewidth=1, label=AVERAGE)
     panel.set_xlabel("batches of 256 sentences")
     panel.set_ylabel("mean of five sets, Pearson x 100")
     figure.legend(fontsize=7, loc="outside lower center", ncols=2)
@@ -127,17 +143,16 @@ def main() -> None:
     parser.add_argument("--vectors", required=True)
     parser.add_argument("--workdir", type=Path, default=Path("runs/multiview_temperature"))
     texts = {"ordered": "corpora/ordered_wiki.txt.xz", "novels": "corpora/ordered_novels.txt.xz"}
+    names = {run.folder(): run for run in RUNS}
+    parser.add_argument("--runs", nargs="+", choices=names, default=list(names), metavar="RUN", help=f"of {', '.join(names)}")
     options = parse(parser, **texts, senteval="senteval")
     untrained = scores(options, options.workdir / "scores-average", {AVERAGE: options.vectors})
-    rows = [row((AVERAGE, "", "", "", 0), untrained[AVERAGE])]
-    for run in RUNS:
+    rows = add_rows([row((AVERAGE, "", "", "", 0), untrained[AVERAGE])])
+    for run in map(names.__getitem__, options.runs):
         train(options, run)
         for step, named in models(options, run):
             found = scores(options, options.workdir / f"scores-{run.folder()}-{step}", named)
-            rows += [row((name, run.temperature, run.text, run.seed, step), found[name]) for name in named]
-        with (HERE / "temperature.csv").open("w", newline="", encoding="utf-8") as file:
-            header = ("model", "temperature", "text", "seed", "step", DEV, *SETS.values(), "average")
-            csv.writer(file).writerows([header, *rows])
+            rows = add_rows([row((name, run.temperature, run.text, run.seed, step), found[name]) for name in named])
     plot(rows)
 
 
