@@ -50,7 +50,7 @@ printed means, for similarity over six or seven sets.
 |---|---|
 | {AS_LARGE} | the corrected interval is above 0, and the plain one reaches the published difference |
 | {SMALLER} | the corrected interval is above 0, and the plain one ends below the published difference |
-| {NO_SIZE} | two one-sided tests show a difference within ±{PRACTICAL} |
+| {NO_SIZE} | two one-sided tests show a difference within ±{PRACTICAL}, whatever was published |
 | {OPPOSITE} | the corrected interval is below 0 |
 | {UNDECIDED} | none of these, or settings contradict each other |
 | {NOT_TESTED} | no table has both methods |

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from jax_sentemb.errors import plain
+from jax_sentemb.files import user_path
 
 _SPECIAL = re.compile(r"[\\`*\[\]|~]|(?<![^\W_])_|_(?![^\W_])|^\s*[#+=-]")
 _FOLDERS = re.compile(r"(?:file://|(?<![\w.~/]))/(?=[^\s/])(?:[^/\n,'\"]*(?<!\s)/)*|\b[A-Za-z]:\\(?:[^\\\n,'\"]*\\)*|~[\w.-]+/")
@@ -44,9 +45,13 @@ def public_value(value: str) -> str:
 
 def model_name(path: str | Path) -> str:
     """Return the name by which a model is published: that of its directory, or of the one above `export` or `model`."""
-    *_, above, name = "", "", *Path(path).parts
+    name = Path(path).name
     folder, at, pooling = name.partition("@")
-    return f"{above}{at}{pooling}" if folder in ("export", "model") and above.strip("/.") else name
+    directory = user_path(path).with_name(folder) if name else Path()
+    if folder not in ("export", "model") or not directory.is_dir():  # such as USER/model on the hub
+        return name
+    above = directory.resolve().parent
+    return f"{above.name}{at}{pooling}" if above.name and above != Path.home() else name
 
 
 def without_folders(text: str) -> str:

@@ -66,11 +66,19 @@ def test_a_pair_is_two_packs_of_a_document_and_every_place_is_drawn(examples, se
     assert seen == {place for place in known.values() if counts[place[0]]}
 
 
-def test_lines_that_are_documents_are_not_read_as_one_document(tmp_path):
+@pytest.mark.parametrize("end", ["", "\n\n"])
+def test_lines_that_are_documents_are_not_read_as_one_document(tmp_path, end):
     """Otherwise neighbouring documents make the pairs."""
     text = "\n".join(" ".join(sentences) for sentences in DOCUMENTS) + "\n"
     with pytest.raises(DataError, match=r"^method\.documents=blocks: no blank line .* set method\.documents=lines$"):
-        corpus(tmp_path / "a.txt", text).crops(1, 1, "blocks", 0)
+        corpus(tmp_path / "a.txt", text + end).crops(1, 1, "blocks", 0)
+
+
+def test_files_that_are_documents_need_no_blank_line(tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.txt").write_text("\n".join(" ".join(sentences) for sentences in DOCUMENTS) + "\n")
+    files = f"{tmp_path}/a.txt,{tmp_path}/b.txt"
+    assert len(Corpus(lambda pairs: (files, "text", ""), lambda lines: TOKENIZER, LENGTH).crops(1, 1, "blocks", 0))
 
 
 def test_pairs_are_pure_in_seed_row_and_epoch(examples):

@@ -90,6 +90,7 @@ def test_each_width_that_was_trained_has_a_row(models, tmp_path):
     (folder / "model.json").write_text(json.dumps({"training": {"matryoshka": [4, 8]}}), encoding="utf-8")
     spec = parse_spec(str(folder))
     assert [(cut.label, cut.width) for cut in with_trained_widths(spec)] == [("trained", None), ("trained+4", 4), ("trained+8", 8)]
+    assert [cut.width for cut in with_trained_widths(spec, {"trained", "trained+8"})] == [None, 4]
     assert with_trained_widths(parse_spec(f"{folder}@6"))[0].width == 6
     assert len(with_trained_widths(parse_spec(f"{folder}@6"))) == len(with_trained_widths(parse_spec(str(models[0])))) == 1
 

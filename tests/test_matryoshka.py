@@ -224,6 +224,7 @@ def test_evaluate_scores_every_width_of_a_run_and_of_its_export(trained, folder)
     vectors = load(trained / folder)(sentences)
     for model, width in zip(models, (32, 8, 16), strict=True):
         np.testing.assert_array_equal(model.finish(model.fit([])(sentences)), vectors[:, :width])
+    assert [model.width for model in with_widths(models[0], {models[1].name})] == [None, 16]
     (alone,) = with_widths(load_eval_model(f"short={trained / folder}@8+unit", set))
     assert (alone.name, alone.width, alone.postprocessing) == ("short", 8, ("unit",))
 

@@ -57,14 +57,24 @@ def test_folders_of_the_machine_are_left_out(text, expected):
 @pytest.mark.parametrize(
     ("path", "name"),
     [
-        ("runs/student/export", "student"), ("/a/minilm/model", "minilm"), ("runs/student/", "student"),
-        ("runs/student/export@mean", "student@mean"),
-        ("export", "export"),
-        ("../model", "model"), ("user/name", "name"), ("", ""),
+        ("runs/student/export", "student"), ("minilm/model", "minilm"), ("runs/student/", "student"),
+        ("runs/student/export@mean", "student@mean"), ("absent/export", "export"), ("user/model@cls", "model@cls"), ("", ""),
     ],
 )  # fmt: skip
-def test_a_model_is_named_by_a_folder_that_tells_it_from_others(path, name):
+def test_a_model_is_named_by_a_folder_that_tells_it_from_others(path, name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for folder in ("runs/student/export", "minilm/model"):
+        (tmp_path / folder).mkdir(parents=True)
     assert model_name(path) == name
+    assert model_name(tmp_path / path) == (name or tmp_path.name)
+    monkeypatch.chdir(tmp_path / "runs/student")
+    assert model_name("export") == "student"
+
+
+def test_the_name_of_the_home_folder_is_not_published(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "export").mkdir()
+    assert model_name("~/export") == "export"
 
 
 def test_names_in_markdown_stay_names():

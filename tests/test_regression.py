@@ -1,12 +1,14 @@
 """Regression of a static table on sentence vectors: the start is the least-squares map, and training comes nearer."""
 
+import jax
 import numpy as np
 import pytest
 
 from jax_sentemb.data.tokenizer import Tokenizer
-from jax_sentemb.distillation.regression import BLOCK, Regression, fit_table, linear_start, project
+from jax_sentemb.distillation.regression import BLOCK, Regression, fit_table, linear_start, loss_of, project
 from jax_sentemb.errors import DataError, NotFinite
 from jax_sentemb.inference.static import LONGEST, Pieces
+from jax_sentemb.types import Rows
 
 WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "red", "green", "blue"]
 RANDOM = np.random.default_rng(0)
@@ -92,3 +94,11 @@ def test_a_batch_is_at_most_a_block(tokenizer, targets):
 def test_vectors_that_teach_nothing_are_refused(targets, spoil, named):
     with pytest.raises(DataError, match=named):
         project(spoil(targets), 3)
+
+
+def test_a_sentence_without_pieces_has_no_gradient():
+    mask = np.array([[True, True], [False, False]])
+    rows, targets = Rows(np.array([[1, 2], [0, 0]], np.int32), mask), np.eye(2, dtype=np.float32)
+    gradient = jax.grad(lambda table: loss_of({"table": table}, rows, targets))(np.ones((3, 2), np.float32))
+    assert np.isfinite(gradient).all()
+    assert np.abs(gradient[1:]).min() > 0 == np.abs(gradient[0]).max()

@@ -15,7 +15,7 @@ from jax_sentemb.__main__ import main
 from jax_sentemb.cli.program import program
 from jax_sentemb.config import Config, Data, Encoder, Evaluation
 from jax_sentemb.data import synthetic
-from jax_sentemb.errors import ConfigError
+from jax_sentemb.errors import ConfigError, Setting
 from jax_sentemb.evaluation.model_spec import load_eval_model
 from jax_sentemb.formats.encode_settings import EncodeSettings, read_encode_settings
 from jax_sentemb.formats.huggingface import read_encoder
@@ -112,10 +112,16 @@ def test_the_average_with_the_start_is_of_the_encoder_only():
 
 def test_worse_is_said_by_pairs_first_and_small_falls_are_not():
     pairs, halves = "eval/dev/spearman_cosine", "diagnostics/retrieval"
-    assert "dev 71.00, the start 77.00" in worse_than_start({pairs: 77.0, halves: 50.0}, {pairs: 71.0, halves: 60.0})[0]
-    assert worse_than_start({pairs: 77.0, halves: 50.0}, {pairs: 76.95, halves: 10.0}) == ("", ())
-    assert "split-half retrieval 10.00" in worse_than_start({halves: 50.0}, {halves: 10.0, pairs: 99.0})[0]
-    assert worse_than_start({}, {halves: 10.0}) == ("", ())
+    assert "dev 71.00, the start 77.00" in worse_than_start({pairs: 77.0, halves: 50.0}, {pairs: 71.0, halves: 60.0}, "")[0]
+    assert worse_than_start({pairs: 77.0, halves: 50.0}, {pairs: 76.95, halves: 10.0}, "") == ("", ())
+    assert "split-half retrieval 10.00" in worse_than_start({halves: 50.0}, {halves: 10.0, pairs: 99.0}, pairs)[0]
+    assert worse_than_start({}, {halves: 10.0}, "") == ("", ())
+
+
+def test_weights_that_are_the_best_already_are_not_advised():
+    pairs = "eval/dev/spearman_cosine"
+    assert worse_than_start({pairs: 77.0}, {pairs: 71.0}, pairs)[1] == ("; use the start",)
+    assert Setting("eval.select", "dev") in worse_than_start({pairs: 77.0}, {pairs: 71.0}, "")[1]
 
 
 def test_check_advises_a_short_training_of_a_sentence_encoder_or_none(encoder, capsys):

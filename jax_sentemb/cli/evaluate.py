@@ -142,7 +142,8 @@ def _score(options: argparse.Namespace, loaded: Any, root: Path, protocols: Any)
     loaded_models = [load_eval_model(text, vocabulary, options.batch_size, options.vectors) for text in options.model]
     if options.vectors and not any("vectors" in model.metadata for model in loaded_models):
         raise ConfigError(f"--vectors {options.vectors} is not used: no model has word vectors as its input; leave it out")
-    models = [cut for model in loaded_models for cut in with_widths(model)]
+    given = {model.name for model in loaded_models}
+    models = [cut for model in loaded_models for cut in with_widths(model, given)]
     names = [model.name for model in models]
     if len(set(names)) < len(names):
         raise ConfigError(f"two models are called {max(names, key=names.count)}: write NAME=PATH for one of them")

@@ -277,6 +277,7 @@ def _distil(corpus: CorpusSummary, text: str, teacher: str, **settings: Any) -> 
         return []
     flags = {"data.files": corpus.files, **corpus.columns, "encoder.weights": corpus.weights, "method.teacher": teacher, **settings}
     flags |= {"data.max_seq_length": corpus.length} if corpus.length > DISTIL_LENGTH else {}
+    flags |= {"train.grad_cache_chunk": CHUNK} if corpus.length >= CHUNKED_LENGTH else {}
     flags |= {"data.validation": corpus.usable // 10} if corpus.usable < 10 * HELD_OUT else {}
     return [Alternative(text, _train_command("distill_encoder", flags))]
 

@@ -8,7 +8,7 @@ from jaxtyping import Int
 
 from jax_sentemb.data.copies import SpanMasked, TokensDeleted, WordRepeated
 from jax_sentemb.data.corpus_files import open_corpus
-from jax_sentemb.data.crops import CropPairs
+from jax_sentemb.data.crops import CHUNK, CropPairs
 from jax_sentemb.data.examples import NeighbourPairs, Perturbed, RoundRobin
 from jax_sentemb.data.packing import LONGEST, pack
 from jax_sentemb.data.pairs import LabelledPairs, PairTokens, read_pairs
@@ -123,10 +123,11 @@ class Corpus:
             DataError: No document is long enough, or "blocks" seem to be shuffled.
         """
         text, tokens = self._plain() if documents == "lines" else self._ordered()
-        if documents == "blocks" and not text.report["blank"] and several_sentences(text) >= TEXTS:
+        if documents == "blocks" and several_sentences(text) >= TEXTS and _is_one_document(text):
             raise DataError(
                 Setting("method.documents", documents),
-                ": no blank line ends a document, and most lines have several sentences; if a line or record is a document, set ",
+                ": no blank line parts documents, and most lines have several sentences; put a blank line after each document, or, "
+                "if a line or record is a document, set ",
                 Setting("method.documents", "lines"),
             )
         assert isinstance(self.tokenizer, Tokenizer)  # methods on word vectors have no crops
@@ -247,3 +248,9 @@ def _in_common(sentences: Lines, first: np.ndarray, second: np.ndarray) -> np.nd
 
 def _long_words(sentence: str) -> set[str]:
     return set(re.findall(r"\w{4,}", sentence.lower()))
+
+
+def _is_one_document(text: Sentences) -> bool:
+    """Return whether all lines are in one file, without a blank line between two of them."""
+    chunks = (text.starts_document(start, min(start + CHUNK, len(text))) for start in range(0, len(text), CHUNK))
+    return sum(int(chunk.sum()) for chunk in chunks) == 1

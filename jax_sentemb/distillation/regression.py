@@ -18,6 +18,7 @@ from jax_sentemb.data.tokenizer import Lines, Tokenizer
 from jax_sentemb.data.tokens import pad
 from jax_sentemb.errors import DataError, NotFinite
 from jax_sentemb.inference.static import Pieces, mean_of_pieces
+from jax_sentemb.losses.arrays import l2_normalize
 from jax_sentemb.retrieval.sources import RowSubset, VectorSource
 from jax_sentemb.types import Array, Params, Rows
 
@@ -100,7 +101,7 @@ def linear_start(
 
 def loss_of(params: Params, rows: Rows, targets: Float[Array, "batch width"]) -> Float[Array, ""]:
     """Return the mean over the batch of 1 - cosine of the rows' embeddings and their targets."""
-    return 1 - (mean_of_pieces(params["table"], rows, True) * targets).sum(-1).mean()
+    return 1 - (l2_normalize(mean_of_pieces(params["table"], rows, False)) * targets).sum(-1).mean()
 
 
 def fit_table(

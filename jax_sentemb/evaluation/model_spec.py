@@ -9,7 +9,7 @@ The text is PATH[@OPTION+OPTION...], or NAME=PATH... to set the name in tables. 
 * postprocessing of the embeddings of a task (whiten, remove-first, unit), applied in the given order.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -95,10 +95,11 @@ def parse_spec(text: str) -> ModelSpec:
     return ModelSpec(label, source, options, width)
 
 
-def with_trained_widths(spec: ModelSpec) -> list[ModelSpec]:
-    """Return a model, and the same model cut to each width that it was trained for unless a width was given."""
+def with_trained_widths(spec: ModelSpec, given: Collection[str] = ()) -> list[ModelSpec]:
+    """Return a model, and the same model cut to each width that it was trained for; not those of the labels that are `given`."""
     widths = trained_widths(user_path(spec.source)) if spec.width is None else ()
-    return [spec, *(spec._replace(label=f"{spec.label}+{width}", width=width) for width in widths)]
+    cut = [spec._replace(label=f"{spec.label}+{width}", width=width) for width in widths]
+    return [spec, *(each for each in cut if each.label not in given)]
 
 
 def load_encoder(spec: ModelSpec) -> SentenceEncoder:
@@ -219,13 +220,13 @@ def word_vector_baselines(
     ]
 
 
-def with_widths(model: EvalModel) -> list[EvalModel]:
-    """Return a model, and the same model cut to each width that it was trained for."""
+def with_widths(model: EvalModel, given: Collection[str] = ()) -> list[EvalModel]:
+    """Return a model, and the same model cut to each width that it was trained for; not those of the names that are `given`."""
     cut = [
         model._replace(name=f"{model.name}+{width}", width=width, metadata={**model.metadata, "width": width})
         for width in model.trained_widths
     ]
-    return [model, *cut]
+    return [model, *(each for each in cut if each.name not in given)]
 
 
 def _width(text: str, options: Sequence[str]) -> int | None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 
 def usable_cpus() -> int:
-    """Return the number of processors that this process may use; a container or batch system may allow fewer than exist."""
+    """Return the number of processors that this process may use; taskset or a batch system may allow fewer than exist."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

@@ -197,7 +197,7 @@ class Agreement:
         except UserError as error:  # it was removed since its vectors were computed; the export does not need it
             print_warning(f"the speed of the teacher is not measured: {error}")
             return facts
-        teacher.max_seq_length = min(teacher.max_seq_length, self._length)  # both cut the same texts
+        teacher.max_seq_length = min(teacher.max_seq_length, self._length)  # it reads no more of a text than the student
         encoders = {
             "student": lambda sentences: self._embed(params, sentences),
             "teacher": functools.partial(teacher.encode, show_progress_bar=False),

@@ -203,8 +203,8 @@ def _write(sentences: Iterable[Any], path: Path) -> None:
                 count += bool(line)
         if not count:
             raise DataError("sentences is empty: give a list of str, or the name of a text file")
-        begun = any((folder / "checkpoints").is_dir() for folder in (path.parent, path.parent / "pretrain"))
-        if begun and path.is_file() and not filecmp.cmp(partial, path, shallow=False):
+        steps = [*path.parent.glob("checkpoints/[0-9]*"), *path.parent.glob("pretrain/checkpoints/[0-9]*")]
+        if steps and path.is_file() and not filecmp.cmp(partial, path, shallow=False):
             raise provenance.CHECKPOINT.error(
                 Setting("--workdir", path.parent), " has a run on other sentences; ", *provenance.CHECKPOINT.remedy
             )

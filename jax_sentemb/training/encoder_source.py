@@ -64,8 +64,17 @@ class BertSource:
             self._config, self.loaded["encoder"] = take_layers(self._config, self.loaded["encoder"], encoder.layers)
 
     def blank(self) -> TokenEncoder:
-        """Return a BERT of the right sizes."""
-        return make_encoder(self._config or self._new(self._data.vocab_size))
+        """Return a BERT of the right sizes.
+
+        Raises:
+            ConfigError: A sentence is longer than the encoder can read.
+        """
+        config = self._config or self._new(self._data.vocab_size)
+        positions = config.max_position_embeddings - config.position_offset
+        for name, length in self._lengths.items():
+            if length > positions:
+                raise ConfigError(Setting(name, length), f" exceeds the encoder's {positions} positions; lower it")
+        return make_encoder(config)
 
     def tokenizer(self, sentences: Lines) -> Tokenizer:
         """Return the tokenizer of data.tokenizer, or else that of encoder.weights, or else a new one."""
@@ -81,15 +90,11 @@ class BertSource:
         """Return the configuration with the tokenizer's special tokens.
 
         Raises:
-            ConfigError: The vocabulary or a sentence is too large.
+            ConfigError: The vocabulary is too large.
         """
         config = self._config or dataclasses.replace(self._new(tokenizer.vocab_size), pad_token_id=tokenizer.pad_id)
         config = dataclasses.replace(config, mask_token_id=tokenizer.mask_id, sep_token_id=tokenizer.sep_id)
         check_rows(tokenizer.vocab_size, config.vocab_size, "data.tokenizer and encoder.weights")
-        positions = config.max_position_embeddings - config.position_offset
-        for name, length in self._lengths.items():
-            if length > positions:
-                raise ConfigError(Setting(name, length), f" exceeds the encoder's {positions} positions; lower it")
         return config
 
     def _new(self, vocab_size: int) -> BertConfig:

@@ -134,7 +134,7 @@ class Results:
         if not step and self._config.train.max_steps and progress.selected_by:
             measure = measure_name(progress.selected_by)
             return f"the export has the weights of the start: no later ones were better by {measure}", ()
-        return worse_than_start(progress.measured, end)
+        return worse_than_start(progress.measured, end, progress.selected_by)
 
     def _changes(self, samples: Mapping[str, Any], is_judged: bool) -> dict[str, Any]:
         """Return how many nearest neighbours differ from those of the start, which an untrained student does not tell; {} then."""

@@ -27,6 +27,7 @@ def model_metadata(config: Config, setup: RunSetup, name: str, start: Start | No
     """Return the metadata of the run `name` in an export. It is published with the model, so it has file names and no paths."""
     method, convolution = config.method, config.method.convolution
     published = {"method.teacher": ", ".join(map(published_name, teacher_names(getattr(method, "teacher", ""))))}
+    widths = [width for width in config.train.matryoshka if width < setup.encoder_config.hidden_size]
     recipe = {name: published.get(name, value) for name, value in flatten(config).items() if name.startswith(SHOWN)}
     return {
         "name": name,
@@ -47,7 +48,7 @@ def model_metadata(config: Config, setup: RunSetup, name: str, start: Start | No
             "max_seq_length": config.data.max_seq_length,
             "seed": config.train.seed,
             **({"layers": layers} if (layers := getattr(config.encoder, "layers", "")) else {}),
-            **({"matryoshka": list(config.train.matryoshka)} if config.train.matryoshka else {}),
+            **({"matryoshka": widths} if widths else {}),
             **recipe,
         },
     }

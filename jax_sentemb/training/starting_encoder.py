@@ -82,7 +82,8 @@ def dense_layers(config: Config, start: Start | None) -> tuple[str, ...]:
 def begins_as_start(config: Config, start: Start | None, encoder: BertConfig | WordsConfig, loaded: Params) -> bool:
     """Return whether the embeddings of step 0 are those of the start.
 
-    They are not if a distillation has a new matrix after its pooling, or leaves out dense layers of the start.
+    They are not if a distillation has a new matrix after its pooling, or leaves out dense layers of the start. Of a start whose
+    layers are chosen (`encoder.layers`), the embeddings are those of these layers.
     """
     if start is None or not is_kept(config, start):
         return False
@@ -248,21 +249,27 @@ def compared(start: Mapping[str, float], end: Mapping[str, float]) -> bool:
     return any(name in end and (_is_on_dev(name) or name == SELECTING) for name in start)
 
 
-def worse_than_start(start: Mapping[str, float], end: Mapping[str, float]) -> tuple[str, Message]:
+def worse_than_start(start: Mapping[str, float], end: Mapping[str, float], selected_by: str) -> tuple[str, Message]:
     """Return the warning about an export that is worse than its start, and what to do; "" and () if it is not worse.
 
-    Both arguments are values by their names in metrics.jsonl. They are compared by labelled pairs if both were scored on them,
-    otherwise by the agreement with a teacher, otherwise by split-half retrieval.
+    They are compared by labelled pairs if both were scored on them, otherwise by the agreement with a teacher, otherwise by
+    split-half retrieval.
+
+    Args:
+        start: Measures of the start, by their names in metrics.jsonl.
+        end: Measures of the export.
+        selected_by: The measure that selected the weights; "" if none did.
     """
     names = [name for name in start if name in end and _is_on_dev(name)]
     names += [name for name in (SELECTING, "diagnostics/retrieval") if name in start and name in end]
     for name in names[:1]:
         group = name.partition("/")[0]
         if start[name] - end[name] > NOISE[group]:
-            measure = measure_name(name)
+            problem = f"the export is worse than its start: {measure_name(name)} {end[name]:.2f}, the start {start[name]:.2f}"
+            if name == selected_by:
+                return problem, ("; use the start",)
             pairs = (" and scored pairs, ", Setting("eval.dev")) if group == "diagnostics" else ()
             select = Setting("eval.select", "agreement" if group == "agreement" else "dev")
-            problem = f"the export is worse than its start: {measure} {end[name]:.2f}, the start {start[name]:.2f}"
-            advice = "; use the start, or export the best weights, which may be those of the start: set "
+            advice = "; use the start, or export the best weights: set "
             return problem, (advice, Setting("eval.eval_steps", 10), ", ", select, *pairs)
     return "", ()
