@@ -2,12 +2,12 @@
 
 import hashlib
 import html
+import os
 import re
 from pathlib import Path
 from typing import Any
 
 from jax_sentemb.errors import plain
-from jax_sentemb.files import user_path
 
 _SPECIAL = re.compile(r"[\\`*\[\]|~]|(?<![^\W_])_|_(?![^\W_])|^\s*[#+=-]")
 _FOLDERS = re.compile(r"(?:file://|(?<![\w.~/]))/(?=[^\s/])(?:[^/\n,'\"]*(?<!\s)/)*|\b[A-Za-z]:\\(?:[^\\\n,'\"]*\\)*|~[\w.-]+/")
@@ -47,7 +47,7 @@ def model_name(path: str | Path) -> str:
     """Return the name by which a model is published: that of its directory, or of the one above `export` or `model`."""
     name = Path(path).name
     folder, at, pooling = name.partition("@")
-    directory = user_path(path).with_name(folder) if name else Path()
+    directory = Path(os.path.expanduser(path)).with_name(folder) if name else Path()
     if folder not in ("export", "model") or not directory.is_dir():  # such as USER/model on the hub
         return name
     above = directory.resolve().parent

@@ -44,6 +44,7 @@ SUBSTITUTES = [
     (r'recipe="(\w+)"', r'recipe="\1:tiny"'),
     (r"layers=(3|1,3,5|\(1, 3, 5\))(?!\w)", "layers=1"),
     (r'(teacher="all-MiniLM-L6-v2", )', r'\1recipe="distill_encoder:tiny", '),
+    (r"matryoshka=32,64,128", "matryoshka=8,16,32"),
     (r"max_seq_length=\d+", "max_seq_length=24"),
     (r"path/to/bert|experiments/pretraining/mini-2", "bert"),
     (r"models/other", "runs/micse/export"),

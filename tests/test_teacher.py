@@ -256,8 +256,9 @@ def test_every_teacher_is_opened_before_one_encodes(folder, cache):
 
 
 def test_too_little_text_is_told_before_a_teacher_encodes_it(folder, cache, tmp_path):
+    given = {"recipe": "distill_encoder", "teacher": str(folder / "model"), "layers": 1, "data__max_seq_length": 16}
     with pytest.raises(DataError, match=r"data__validation=1000 leaves none of the \d+ examples to train on"):
-        train(folder / "corpus.txt", recipe="distill_encoder", teacher=str(folder / "model"), layers=1, workdir=tmp_path / "run")
+        train(folder / "corpus.txt", **given, workdir=tmp_path / "run")
     assert not list(cache.glob("*.vectors"))
 
 
