@@ -52,7 +52,7 @@ def get_config(stage: str = "mini_2") -> Config:
         case "long":
             return long(mini_2(config), seeds="0..4")
         case "long_few":
-            return long_few(long(mini_2(config), seeds="0..4"))
+            return long_few(long(mini_2(config), seeds="0..4", size=FEW))
         case "long_relatives":
             method = RELATIVES["CT-in-batch"].method  # a study's method is one of its variants
             return replace(long(mini_2(config), seeds="0..2"), method=method, variants=RELATIVES)
@@ -82,15 +82,14 @@ def weights(config: Config) -> Config:
     return config
 
 
-def long(config: Config, seeds: str) -> Config:
+def long(config: Config, seeds: str, size: float = LONG_SIZE) -> Config:
     config.train.max_steps, config.eval.eval_steps, config.train.precision = 1000, 100, "bfloat16"
-    config.sweep = f"data.subset_seed,train.seed={seeds} data.subset={LONG_SIZE}"
+    config.sweep = f"data.subset_seed,train.seed={seeds} data.subset={size}"
     return config
 
 
 def long_few(config: Config) -> Config:
-    """Return the study of `long` on fewer sentences, with the weight that it has there: so only the number of sentences differs."""
+    """Return the study of `long` with the weight of its own size, so that only the number of sentences differs from it."""
     config.variants = {name: replace(config.variants[name], by_subset={}) for name in ("SimCSE", "AMI+SimCSE")}
     config.variants["AMI+SimCSE"].settings["method.ami.weight"] = AMI_WEIGHTS[LONG_SIZE]
-    config.sweep = f"data.subset_seed,train.seed=0..4 data.subset={FEW}"
     return config

@@ -66,7 +66,8 @@ def evaluate(options: argparse.Namespace) -> int:
     if not options.model:
         raise ConfigError("no model: name a model directory, as in jax-sentemb evaluate runs/micse --pairs pairs.tsv")
     given = [parse_spec(text) for text in options.model]
-    specs = [spec for model in given for spec in with_trained_widths(model, {other.label for other in given})]
+    given_labels = {model.label for model in given}
+    specs = [spec for model in given for spec in with_trained_widths(model, given_labels)]
     labels = [spec.label for spec in specs]
     if len(set(labels)) < len(labels):
         raise ConfigError(f"two models are called {max(labels, key=labels.count)}: write NAME=PATH for one of them")
