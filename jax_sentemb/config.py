@@ -260,7 +260,7 @@ def check(config: Config) -> None:
     if config.train.average_with_start and config.method.dense:
         raise ConfigError(
             Setting("train.average_with_start", config.train.average_with_start),
-            ": the exported layer W is trained and has no counterpart in the start; remove it, or set ",
+            ": it averages the encoder and not the exported layer W, so they would not fit; remove it, or set ",
             Setting("method.output", "student"),
         )
     _check_selection(config)

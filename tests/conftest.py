@@ -35,8 +35,9 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # Files that take longest. They begin first, so that no process works alone at the end.
 LONGEST = (
-    "end_to_end", "faults", "step", "contract", "docs", "trainer", "parallel", "checkpoint_selection", "plots", "bad_input", "bert",
-    "run", "collection", "cons_sent", "hostile_files", "encoder", "notebooks",
+    "end_to_end", "faults", "contract", "parallel", "freezing", "compare", "checkpoint_selection", "step", "run", "study_runs",
+    "host", "docs", "matryoshka", "plan", "trainer", "sweep", "api", "published_files", "plots", "bad_input", "bert", "collection",
+    "cons_sent", "hostile_files", "encoder", "notebooks",
 )  # fmt: skip
 
 

@@ -175,7 +175,7 @@ def test_series_arrays_and_columns_are_lists_of_sentences(tmp_path):
         (
             {"recipe": "distill_encoder:tiny", "model": "a", "teacher": "b", "average_with_start": 0.5},
             ConfigError,
-            r"^train__average_with_start=0\.5: the exported layer W is trained and has no counterpart in the start; remove it, or",
+            r"^train__average_with_start=0\.5: it averages the encoder and not the exported layer W, so they would not fit",
         ),
         ({"pretrain__train__seed": 1}, ConfigError, r"^pretrain__train__seed cannot be set: pretrain is None; write it into a"),
         ({"method__ami__layers": "a"}, ConfigError, r'^method__ami__layers="a" is not a list of whole numbers$'),

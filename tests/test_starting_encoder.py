@@ -326,7 +326,7 @@ def test_the_start_is_known_by_any_path(encoder, tmp_path, monkeypatch):
 def test_a_student_that_is_its_teacher_is_told_before_anything_is_read(encoder):
     config = dataclasses.replace(distilled(encoder, str(encoder)), eval=Evaluation(select="agreement"))
     with pytest.raises(
-        ConfigError, match=r"is the start itself, .*: give encoder\.layers=3 to train a student of some of its layers"
+        ConfigError, match=r"is the start itself, .*: give eval\.teacher=MODEL to name a stronger model, encoder\.layers=3 to"
     ):
         check_judge(config)
     config.encoder.layers = "1,"

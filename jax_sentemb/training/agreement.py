@@ -96,7 +96,8 @@ def check_judge(config: Config) -> None:
     if not names and config.eval.select == "agreement" and (teacher := start_as_teacher(config)):
         raise ConfigError(
             Setting("method.teacher", teacher), " is the start itself, with which nothing agrees more than the start: give ",
-            Setting("encoder.layers", 3), " to train a student of some of its layers, or another ", Setting("encoder.weights"),
+            Setting("eval.teacher", "MODEL"), " to name a stronger model, ", Setting("encoder.layers", 3),
+            " to train a student of some of its layers, or another ", Setting("encoder.weights"),
         )  # fmt: skip
     for name in names:
         if name.startswith(WORDS) or name == START:
