@@ -6,7 +6,7 @@
 The linear view alone is trained in half a minute, so it is what is varied; both views have a curve over steps at two
 temperatures. A run or score that is there is not repeated. `--runs fg-0.1-wiki-1500-4` runs a part. Rows replace those of the same
 run in temperature.csv, from which temperature.png is drawn (Pearson x 100, mean over subsets, first component removed; STS-B dev,
-which chooses, beside it).
+which chooses, beside it). `--table` names another table, for other vectors.
 """
 
 import argparse
@@ -108,10 +108,10 @@ def row(settings: Sequence[object], found: dict[str, float]) -> dict[str, str]:
     return dict(zip(FIELDS, (*map(str, settings), *values), strict=True))
 
 
-def add_rows(new: Sequence[dict[str, str]]) -> list[dict[str, str]]:
+def add_rows(table: Path, new: Sequence[dict[str, str]]) -> list[dict[str, str]]:
     """Write the table with new rows, which replace others of the same run; return its rows."""
-    rows = {tuple(each[name] for name in RUN_FIELDS): each for each in [*read_rows(FILE), *new]}
-    with FILE.open("w", newline="", encoding="utf-8") as file:
+    rows = {tuple(each[name] for name in RUN_FIELDS): each for each in [*read_rows(table), *new]}
+    with table.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, FIELDS)
         writer.writeheader()
         writer.writerows(rows.values())
@@ -145,15 +145,18 @@ def main() -> None:
     texts = {"ordered": "corpora/ordered_wiki.txt.xz", "novels": "corpora/ordered_novels.txt.xz"}
     names = {run.folder(): run for run in RUNS}
     parser.add_argument("--runs", nargs="+", choices=names, default=list(names), metavar="RUN", help=f"of {', '.join(names)}")
+    parser.add_argument("--table", type=Path, default=FILE)
     options = parse(parser, **texts, senteval="senteval")
     untrained = scores(options, options.workdir / "scores-average", {AVERAGE: options.vectors})
-    rows = add_rows([row((AVERAGE, "", "", "", 0), untrained[AVERAGE])])
+    rows = add_rows(options.table, [row((AVERAGE, "", "", "", 0), untrained[AVERAGE])])
     for run in map(names.__getitem__, options.runs):
         train(options, run)
         for step, named in models(options, run):
             found = scores(options, options.workdir / f"scores-{run.folder()}-{step}", named)
-            rows = add_rows([row((name, run.temperature, run.text, run.seed, step), found[name]) for name in named])
-    plot(rows)
+            new = [row((name, run.temperature, run.text, run.seed, step), found[name]) for name in named]
+            rows = add_rows(options.table, new)
+    if options.table == FILE:
+        plot(rows)
 
 
 if __name__ == "__main__":

@@ -34,6 +34,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, required=True, help=".npz with `words` and `vectors` (float16)")
     parser.add_argument("--width", type=int, default=300)
     parser.add_argument("--epochs", type=int, default=3)
+    parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--workers", type=int, default=1, help="more than 1 is faster, and each time gives other vectors")
     options = parser.parse_args()
     logging.basicConfig(format="%(asctime)s %(message)s", level=logging.INFO)
@@ -43,7 +44,7 @@ def main() -> None:
         corpus.flush()
         model = Word2Vec(
             corpus_file=corpus.name, vector_size=options.width, window=WINDOW, min_count=FEWEST, sg=1, negative=NEGATIVES,
-            sample=FREQUENT, epochs=options.epochs, workers=options.workers, seed=0,
+            sample=FREQUENT, epochs=options.epochs, workers=options.workers, seed=options.seed,
         )  # fmt: skip
     words = np.array([word.encode() for word in model.wv.index_to_key])
     np.savez_compressed(options.output, words=words, vectors=model.wv.vectors.astype(np.float16))
