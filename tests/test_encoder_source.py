@@ -1,5 +1,8 @@
 """A run's encoder from some layers of a model."""
 
+import json
+import shutil
+
 import jax
 import numpy as np
 import pytest
@@ -7,7 +10,7 @@ from tiny_models import tiny_model
 
 from jax_sentemb.config import Config, Data, Encoder, check
 from jax_sentemb.data import synthetic
-from jax_sentemb.errors import ConfigError
+from jax_sentemb.errors import ConfigError, ModelFileError
 from jax_sentemb.formats.huggingface import read_parts
 from jax_sentemb.formats.sentence_transformers import write_export
 from jax_sentemb.methods.attention_mi import AttentionMI
@@ -55,6 +58,18 @@ def test_layers_need_weights_and_a_layer_that_exists(six_layers):
             ConfigError, match=f"encoder.layers={text}: encoder.weights has 6 layers; choose from 1 to 6".replace(".", r"\.")
         ):
             BertSource(Encoder(weights=str(six_layers), layers=text), Data(), {})
+
+
+def test_a_tokenizer_with_more_pieces_than_the_weights_is_refused_before_text_is_read(six_layers, tmp_path):
+    for file in six_layers.glob("tokenizer*"):
+        shutil.copy(file, tmp_path)
+    file = tmp_path / "tokenizer.json"
+    content = json.loads(file.read_text())
+    content["model"]["vocab"]["unseen"] = len(content["model"]["vocab"])
+    file.write_text(json.dumps(content))
+    source = BertSource(Encoder(weights=str(six_layers)), Data(tokenizer=str(tmp_path)), {})
+    with pytest.raises(ModelFileError, match=r"^data\.tokenizer and encoder\.weights: .*; use the tokenizer of the encoder$"):
+        source.tokenizer([])
 
 
 def test_the_encoder_has_the_states_of_the_chosen_layers_and_all_else(six_layers):

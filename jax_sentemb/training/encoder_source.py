@@ -36,16 +36,15 @@ class EncoderSource(Protocol):
         ...
 
     def tokenizer(self, sentences: Lines) -> Tokenizer | WordTokenizer:
-        """Return the tokenizer, loaded or trained on `sentences`."""
+        """Return the tokenizer, loaded or trained on `sentences`.
+
+        Raises:
+            ModelFileError: Tokenizer and weights do not fit each other.
+        """
         ...
 
     def config(self, tokenizer: Any) -> BertConfig | WordsConfig:
-        """Return the configuration of the encoder with the tokenizer of this source.
-
-        Raises:
-            ConfigError: The encoder and the tokenizer do not fit each other.
-            ModelFileError: A file is the reason why they do not fit.
-        """
+        """Return the configuration of the encoder with the tokenizer of this source."""
         ...
 
 
@@ -77,25 +76,25 @@ class BertSource:
         return make_encoder(config)
 
     def tokenizer(self, sentences: Lines) -> Tokenizer:
-        """Return the tokenizer of data.tokenizer, or else that of encoder.weights, or else a new one."""
+        """Return the tokenizer of data.tokenizer, or else that of encoder.weights, or else a new one.
+
+        Raises:
+            ModelFileError: It has other pieces than the weights, or too many.
+        """
         if self._data.tokenizer:
             tokenizer = given_tokenizer(self._data.tokenizer, self._folder)
         elif self._folder:
             tokenizer = load_tokenizer(self._folder)
         else:
             tokenizer = new_tokenizer(sentences, self._data.vocab_size)
+        if self._config:
+            check_rows(tokenizer.vocab_size, self._config.vocab_size, "data.tokenizer and encoder.weights")
         return tokenizer.with_prompt(self._prompt) if self._prompt else tokenizer
 
     def config(self, tokenizer: Tokenizer) -> BertConfig:
-        """Return the configuration with the tokenizer's special tokens.
-
-        Raises:
-            ConfigError: The vocabulary is too large.
-        """
+        """Return the configuration with the tokenizer's special tokens."""
         config = self._config or dataclasses.replace(self._new(tokenizer.vocab_size), pad_token_id=tokenizer.pad_id)
-        config = dataclasses.replace(config, mask_token_id=tokenizer.mask_id, sep_token_id=tokenizer.sep_id)
-        check_rows(tokenizer.vocab_size, config.vocab_size, "data.tokenizer and encoder.weights")
-        return config
+        return dataclasses.replace(config, mask_token_id=tokenizer.mask_id, sep_token_id=tokenizer.sep_id)
 
     def _new(self, vocab_size: int) -> BertConfig:
         return BertConfig(
