@@ -1,5 +1,7 @@
 """Makes static tables of mini-2 and of mini-2 trained with AMI, with and without dimensions for words, and scores them.
 
+The encoder trained with AMI then learns the vectors of its own table with words and of itself (`--students`).
+
     python experiments/stronger/texts.py --data DIR --output texts
     python experiments/stronger/tables.py --texts texts --data DIR --mini experiments/pretraining/mini-2 --output runs/tables
 
@@ -12,6 +14,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parents[1] / "adapting"))
@@ -22,7 +25,7 @@ from study_data import parse, read_rows
 from word_encoder import Words
 
 from jax_sentemb import SentenceEncoder
-from jax_sentemb.config import Config, check
+from jax_sentemb.config import check
 from jax_sentemb.data.corpus_files import open_corpus
 from jax_sentemb.distillation.distill import Settings, distill
 from jax_sentemb.evaluation.catalog import DISJOINT_DEV
@@ -33,34 +36,55 @@ from jax_sentemb.training.run import run
 
 FIELDS = ("encoder", "seed", "text", "words", "dev", *SETS, "mean", "packages", "abstracts")
 WORDS = (0, 1024)
-UNTRAINED, AMI, TF_IDF = "mini-2", "mini-2, AMI", "tf-idf"
+STUDENT_STEPS = 2400
+UNTRAINED, AMI, STUDENT, TF_IDF = "mini-2", "mini-2, AMI", "mini-2, AMI, student of its table", "tf-idf"
 TEXTS = ("mix", "wiki")
 Key = tuple[str, str, str, str]  # encoder, seed, text and words
 
 
-def config_of(options: argparse.Namespace, seed: int) -> Config:
-    """Return the config of AMI on the upper half of the layers."""
-    config = read_config("simcse")
-    settings = {
-        "data.files": str(options.texts / "mix.txt"), "data.subset": 100_000, "data.batch_size": 64,
-        "encoder.weights": str(options.mini), "method.pooling": "cls", "method.ami.weight": 3.0, "method.ami.depth": "upper",
-        "optimizer.learning_rate": 1e-4, "train.precision": "bfloat16", "train.max_steps": 300, "train.seed": seed,
-        "eval.diagnostic_sentences": 64, "eval.report_sentences": 0,
+def trained(options: argparse.Namespace, recipe: str, settings: dict[str, Any], name: str, seed: int) -> Path:
+    """Return the export of a run on the mixed text, which is trained first if it is not there. Exits with 75 after a signal."""
+    folder = options.output / f"{name}-{seed}"
+    if (folder / "export").is_dir():
+        return folder / "export"
+    config = read_config(recipe)
+    common = {
+        "data.files": str(options.texts / "mix.txt"), "train.precision": options.precision, "train.seed": seed,
+        "eval.report_sentences": 0,
     }  # fmt: skip
-    for name, value in settings.items():
-        override(config, name, value)
+    for setting, value in (common | settings).items():
+        override(config, setting, value)
     check(config)
-    return config
-
-
-def encoder_of(options: argparse.Namespace, name: str, seed: int) -> str:
-    """Return the encoder, which is trained first if its export is not there. Exits with 75 after a signal."""
-    if name == UNTRAINED:
-        return f"{options.mini}@mean"
-    folder = options.output / f"ami-{seed}"
-    if not (folder / "export").is_dir() and (code := run(config_of(options, seed), folder)):
+    if code := run(config, folder):
         sys.exit(code)
-    return str(folder / "export")
+    return folder / "export"
+
+
+def with_ami(options: argparse.Namespace, seed: int) -> Path:
+    """Return mini-2 trained with AMI on the upper half of the layers."""
+    settings = {
+        "data.subset": 100_000, "data.batch_size": 64, "encoder.weights": str(options.mini), "method.pooling": "cls",
+        "method.ami.weight": 3.0, "method.ami.depth": "upper", "optimizer.learning_rate": 1e-4, "train.max_steps": 300,
+        "eval.diagnostic_sentences": 64,
+    }  # fmt: skip
+    return trained(options, "simcse", settings, "ami", seed)
+
+
+def student(options: argparse.Namespace, seed: int) -> Path:
+    """Return the encoder trained with AMI after it learned the vectors of its own table with words, and of itself."""
+    start, table = with_ami(options, seed), options.output / f"table-{seed}"
+    if not table.is_dir():
+        make_table(options, str(start), "mix", WORDS[-1], table)
+    settings = {
+        "method.teacher": f"{table},{start}", "encoder.weights": str(start), "encoder.readout": "method",
+        "eval.eval_steps": 0, "eval.select": "last", "optimizer.learning_rate": 5e-4, "train.max_steps": STUDENT_STEPS,
+    }  # fmt: skip
+    return trained(options, "distill_encoder", settings, "student", seed)
+
+
+def make_table(options: argparse.Namespace, model: str, text: str, words: int, folder: Path) -> None:
+    """Make the static table of a model, weighted by the frequencies in a text."""
+    distill(load(model), model, open_corpus(str(options.texts / f"{text}.txt")), folder, Settings(words=words))
 
 
 class Tests:
@@ -110,6 +134,8 @@ def main() -> None:
     for name in ("texts", "mini", "output"):
         parser.add_argument(f"--{name}", type=Path, required=True)
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, *SEEDS], help="of AMI; 0: mini-2 without training")
+    parser.add_argument("--students", nargs="*", type=int, default=SEEDS, help="seeds of AMI whose table gets a student")
+    parser.add_argument("--precision", choices=("float32", "bfloat16"), default="bfloat16")
     options = parse(parser, senteval="senteval", packages="domains/debian_packages.tsv", cranfield="domains/cranfield")
     options.output.mkdir(parents=True, exist_ok=True)
     file, scored = options.output / "tables.csv", Tests(options)
@@ -124,13 +150,15 @@ def main() -> None:
             key = (name, str(seed), text, str(words))
             if has(file, key):
                 continue
-            model = encoder_of(options, name, seed)
+            model = str(with_ami(options, seed)) if seed else f"{options.mini}@mean"
             if text:
                 table = options.output / "table"
-                sentences = open_corpus(str(options.texts / f"{text}.txt"))
-                distill(load(model), model, sentences, table, Settings(words=int(words)))
+                make_table(options, model, text, int(words), table)
                 model = str(table)
             add(file, key, scored(model))
+    for seed in options.students:
+        if not has(file, key := (STUDENT, str(seed), "mix", str(WORDS[-1]))):
+            add(file, key, scored(str(student(options, seed))))
 
 
 if __name__ == "__main__":
