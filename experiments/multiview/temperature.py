@@ -4,13 +4,14 @@
         --workdir runs/multiview_temperature
 
 The linear view alone is trained in half a minute, so it is what is varied; both views have a curve over steps at two
-temperatures. A run or score that is there is not repeated. `--runs fg-0.1-wiki-1500-4` runs a part. Rows replace those of the same
+temperatures. A run or score that is there is not repeated. `--runs "g-0.1-*"` runs a part. Rows replace those of the same
 run in temperature.csv, from which temperature.png is drawn (Pearson x 100, mean over subsets, first component removed; STS-B dev,
 which chooses, beside it). `--table` names another table, for other vectors.
 """
 
 import argparse
 import csv
+import fnmatch
 import json
 import statistics
 import subprocess
@@ -144,12 +145,15 @@ def main() -> None:
     parser.add_argument("--workdir", type=Path, default=Path("runs/multiview_temperature"))
     texts = {"ordered": "corpora/ordered_wiki.txt.xz", "novels": "corpora/ordered_novels.txt.xz"}
     names = {run.folder(): run for run in RUNS}
-    parser.add_argument("--runs", nargs="+", choices=names, default=list(names), metavar="RUN", help=f"of {', '.join(names)}")
+    parser.add_argument("--runs", nargs="+", default=["*"], metavar="RUN", help=f"names or patterns of {', '.join(names)}")
     parser.add_argument("--table", type=Path, default=FILE)
     options = parse(parser, **texts, senteval="senteval")
+    if unknown := [pattern for pattern in options.runs if not fnmatch.filter(names, pattern)]:
+        parser.error(f"--runs: {unknown[0]} is none of {', '.join(names)}")
     untrained = scores(options, options.workdir / "scores-average", {AVERAGE: options.vectors})
     rows = add_rows(options.table, [row((AVERAGE, "", "", "", 0), untrained[AVERAGE])])
-    for run in map(names.__getitem__, options.runs):
+    chosen = [run for name, run in names.items() if any(fnmatch.fnmatch(name, pattern) for pattern in options.runs)]
+    for run in chosen:
         train(options, run)
         for step, named in models(options, run):
             found = scores(options, options.workdir / f"scores-{run.folder()}-{step}", named)
