@@ -83,6 +83,12 @@ def test_equals_numpy_on_full_attention_tensors(bert, pairing, post_dropout):
             assert valid[sentence, number] == pytest.approx(both.mean(), abs=1e-6)
 
 
+def test_the_order_in_which_layers_are_given_changes_nothing(bert):
+    rows, seeds = two_views(9)
+    values = [information(bert, AttentionMI(samples=40, layers=layers), rows, seeds)[1] for layers in ((3, 1, 4, 2), (1, 2, 3, 4))]
+    np.testing.assert_array_equal(*values)
+
+
 def test_padding_changes_nothing(bert):
     ami = AttentionMI(samples=40)
     _, narrow, _ = information(bert, ami, *two_views(9))

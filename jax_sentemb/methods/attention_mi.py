@@ -90,9 +90,9 @@ class AttentionMI:
             )
 
     def chosen_layers(self, num_layers: int) -> tuple[int, ...]:
-        """Return the layers whose attention is compared, counted from 1."""
+        """Return the layers whose attention is compared, counted from 1, in ascending order."""
         if self.layers:
-            return tuple(self.layers)
+            return tuple(sorted(self.layers))  # `mutual_information` pairs them in this order
         paired = self.pairing == "layers"
         last = num_layers - 1 if num_layers > 4 and self.depth == "code" else num_layers
         count = min(4, num_layers - num_layers % 2 if paired else num_layers)
