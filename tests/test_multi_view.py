@@ -232,3 +232,4 @@ def test_settings_that_do_not_fit_are_one_line(settings, says):
     assert "\n" not in str(caught.value)
     with pytest.raises(ConfigError, match="works on word vectors"):
         MultiView().check(Bert(BertConfig()), 8)
+    MultiView(form="generative").check(ENCODER, 3)  # which has no `context`

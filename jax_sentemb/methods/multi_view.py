@@ -107,7 +107,7 @@ class MultiView(Method):
             raise ConfigError(
                 Setting("method.pooling", self.pooling), " with ensemble=average: f is wider than g; choose concatenation"
             )
-        if self.context >= batch_size:
+        if self.form != "generative" and self.context >= batch_size:
             raise ConfigError(Setting("method.context", self.context), " must be below ", Setting("data.batch_size", batch_size))
 
     def examples(self, corpus: Corpus, seed: int) -> Examples:
