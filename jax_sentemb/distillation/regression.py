@@ -145,13 +145,13 @@ def fit_table(
 
     params: Params = {"table": jnp.asarray(table)}
     number, state, loss, pending_loss = 0, optimizer.init(params), 0.0, None
-    for number, (rows, unit_targets) in enumerate(_batches(sentences, tokenizer, targets, projection, settings), 1):
+    for number, (rows, unit_targets, count) in enumerate(_batches(sentences, tokenizer, targets, projection, settings), 1):
         params, state, step_loss = step(params, state, rows, unit_targets)
         if pending_loss is not None:  # of the step before, so that the device is never waited for
             loss = float(pending_loss)
             check(number - 1, loss)
         pending_loss = step_loss
-        progress(len(unit_targets), loss)
+        progress(count, loss)
     if pending_loss is not None:
         check(number, float(pending_loss))
     if not np.isfinite(lengths := float((params["table"] ** 2).sum())):
@@ -161,8 +161,11 @@ def fit_table(
 
 def _batches(
     sentences: Lines, tokenizer: Tokenizer, targets: VectorSource, projection: Projection, settings: Regression
-) -> Iterator[tuple[Rows, np.ndarray]]:
-    """Yield batches of pieces and unit targets: blocks and their rows are in random order, which is the same in every run."""
+) -> Iterator[tuple[Rows, np.ndarray, int]]:
+    """Yield batches of pieces and unit targets, and the number of different rows in each.
+
+    Blocks and their rows are in random order, which is the same in every run.
+    """
     for epoch in range(settings.epochs):
         random = np.random.default_rng([settings.seed, epoch])
         for start in random.permutation(range(0, len(targets), BLOCK)).tolist():
@@ -171,8 +174,7 @@ def _batches(
             unit_targets = unit_length(projection(targets[start:end]))
             order = random.permutation(end - start)
             for first in range(0, len(order), settings.batch_size):
-                chosen = np.resize(
-                    order[first : first + settings.batch_size], settings.batch_size
-                )  # one shape: the last repeats rows
+                distinct = order[first : first + settings.batch_size]
+                chosen = np.resize(distinct, settings.batch_size)  # one shape: the last batch of a block repeats rows
                 batch = [pieces[row] for row in chosen]
-                yield pad(batch, bucket(max(map(len, batch)), WIDTHS), tokenizer.pad_id), unit_targets[chosen]
+                yield pad(batch, bucket(max(map(len, batch)), WIDTHS), tokenizer.pad_id), unit_targets[chosen], len(distinct)
