@@ -19,8 +19,9 @@ from jax_sentemb.methods.distillation import TEACHER, Distillation, Taught
 from jax_sentemb.models.bert import Bert
 from jax_sentemb.models.dense import DENSE
 from jax_sentemb.setting_texts import chosen_layers
+from jax_sentemb.training import setup
 from jax_sentemb.training.run import run
-from jax_sentemb.types import TrainState
+from jax_sentemb.types import ROW_NUMBERS, TrainState
 from tests.tiny_models import bert_config
 
 torch = pytest.importorskip("torch")
@@ -131,6 +132,31 @@ def test_the_queue_has_the_newest_teacher_vectors_first_with_their_rows():
     state = method.post_update(state_of({}, learned.queue, learned.queue_rows), (vectors, jnp.array([7.0, 8.0, 9.0])))
     np.testing.assert_array_equal(state.queue, np.concatenate([vectors, learned.queue[:2]]))
     assert state.queue_rows.tolist() == [7, 8, 9, 0, 1]
+
+
+class ManyExamples:
+    """More rows than are numbered; the teacher's vector of a row is its index in two digits, which float32 represents exactly."""
+
+    report = fingerprint = pad_id = max_seq_length = line = lengths = None
+
+    def texts(self, rows, epoch):
+        return []
+
+    def __len__(self):
+        return 2 * ROW_NUMBERS
+
+    def labels(self, rows, epoch):
+        return np.stack(np.divmod(rows, ROW_NUMBERS), axis=1).astype(np.float32)
+
+
+@pytest.mark.parametrize("parts", [1, 200])
+def test_the_first_queue_numbers_its_rows_as_batches_do(monkeypatch, parts):
+    monkeypatch.setattr(setup, "gather", lambda leaf: leaf[None])
+    method, examples = Distillation(congen=1.0, queue_size=50), ManyExamples()
+    content = setup._from_examples(method, examples, 0, parts)[TEACHER]
+    rows = content["vectors"].astype(np.int64) @ [ROW_NUMBERS, 1]
+    assert (rows >= ROW_NUMBERS).any()
+    assert content["rows"].tolist() == (rows * parts % ROW_NUMBERS).tolist()
 
 
 def test_the_map_begins_as_the_identity_for_equal_widths_and_is_absent_without_a_loss_that_uses_it():

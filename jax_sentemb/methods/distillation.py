@@ -23,7 +23,7 @@ from jax_sentemb.models.dense import DENSE
 from jax_sentemb.models.encoder import TokenEncoder
 from jax_sentemb.models.pooling import POOLINGS, sentence_embedding
 from jax_sentemb.settings import setting
-from jax_sentemb.types import Array, Batch, Params, TrainState
+from jax_sentemb.types import ROW_NUMBERS, Array, Batch, Params, TrainState
 
 START = "start"  # a teacher: the encoder that the run starts from
 TEACHER = "teacher"  # the part of `loaded` with vectors of the teacher, which fill the queue at the start
@@ -99,12 +99,13 @@ class Distillation(EmbeddingMethod):
         return corpus.taught()
 
     def from_examples(self, examples: Examples, seed: int) -> Params:
-        """Return vectors of the teacher for the queue, and the rows that they belong to; one vector if there is no queue."""
+        """Return vectors of the teacher for the queue, and the numbers of their rows; one vector if there is no queue."""
         size = self.queue_size if self.congen else 1
         random = np.random.default_rng(seed)
         drawn = random.choice(len(examples), min(size, len(examples)), replace=False)
         rows = np.resize(np.sort(drawn), size)
-        return {TEACHER: {"vectors": np.asarray(examples.labels(rows, 0), np.float32), "rows": rows.astype(np.int32)}}
+        numbers = (rows % ROW_NUMBERS).astype(np.int32)  # as in `Batch.row`, with which the loss compares them
+        return {TEACHER: {"vectors": np.asarray(examples.labels(rows, 0), np.float32), "rows": numbers}}
 
     def init(self, encoder: TokenEncoder, loaded: Params, key: Key[Array, ""]) -> InitialState:
         """Return the parameters {"encoder", "dense"} and a full queue.

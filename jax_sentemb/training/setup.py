@@ -43,7 +43,7 @@ from jax_sentemb.training.dev_task import DEV, DevTask, open_dev_task
 from jax_sentemb.training.encoder_source import BertSource, EncoderSource, WordSource
 from jax_sentemb.training.evaluator import DownstreamTasks, evaluation_tasks
 from jax_sentemb.training.starting_encoder import Start, dense_layers, without_unused_dense
-from jax_sentemb.types import Params
+from jax_sentemb.types import ROW_NUMBERS, Params
 
 
 class EvaluationSets(NamedTuple):
@@ -143,7 +143,12 @@ def _from_examples(method: Method, examples: Examples, seed: int, parts: int) ->
     if parts == 1 or not params:
         return params
     first = jax.tree.map(lambda leaf: gather(leaf)[0], params)
-    return {part: {**values, "rows": values["rows"] * parts} for part, values in first.items()}
+    return {part: {**values, "rows": _in_whole_corpus(values["rows"], parts)} for part, values in first.items()}
+
+
+def _in_whole_corpus(rows: np.ndarray, parts: int) -> np.ndarray:
+    """Return the numbers in the whole corpus, as in `Batch.row`, of rows of its first part."""
+    return (rows.astype(np.int64) * parts % ROW_NUMBERS).astype(np.int32)
 
 
 def _teach(method: Distillation, validation: int, sentences: Sentences, subset: Subsample) -> LineVectors:
