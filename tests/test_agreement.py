@@ -80,6 +80,9 @@ def test_held_out_text_without_a_teacher_or_without_a_model_is_refused(tmp_path)
         held_out_sentences(config(Distillation(teacher=str(tmp_path / "x.npy")), held_out="a.txt"), None, [], 1, NO_SAMPLE)
     with pytest.raises(DataError, match=r"^eval\.held_out="):
         held_out_sentences(config(Distillation(teacher="words:19"), held_out=str(tmp_path / "none.txt")), None, [], 1, NO_SAMPLE)
+    (tmp_path / "one.txt").write_text("a sentence\n")
+    with pytest.raises(DataError, match=r"^eval\.held_out=.*one\.txt has one sentence, which cannot be compared with others"):
+        held_out_sentences(config(Distillation(teacher="words:19"), held_out=str(tmp_path / "one.txt")), None, [], 1, NO_SAMPLE)
 
 
 def test_a_teacher_that_was_removed_during_the_run_costs_only_its_speed(tmp_path, capsys):

@@ -135,6 +135,8 @@ def _of_files(files: str, columns: tuple[str, str], teacher: Setting, precision:
         sentences = open_corpus(files, *columns)
     except DataError as error:
         raise error.rename({"data.files": "eval.held_out"}) from None
+    if len(sentences) < 2:
+        raise DataError(Setting("eval.held_out", files), " has one sentence, which cannot be compared with others; give more text")
     subset = Subsample(min(MAX_SENTENCES, len(sentences)), 0)
     lines = draw(len(sentences), subset)
     try:
