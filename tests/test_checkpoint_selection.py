@@ -18,6 +18,8 @@ from jax_sentemb.inference.load import load
 from jax_sentemb.methods.contrastive_tension import ContrastiveTension
 from jax_sentemb.methods.simcse import SimCSE
 from jax_sentemb.reporting.sweep_table import headline
+from jax_sentemb.training import setup
+from jax_sentemb.training.agreement import Agreement, HeldOut
 from jax_sentemb.training.checkpoint_selection import (
     Progress,
     better,
@@ -218,6 +220,25 @@ def test_evaluation_and_export_read_the_encoder_that_was_kept(monkeypatch, tmp_p
     np.testing.assert_allclose(load(tmp_path / "export")(sentences), vectors, atol=1e-6)
     np.testing.assert_array_equal(vectors, model.embedder({"encoder": last["first"]}, sentences))
     assert np.abs(vectors - model.embedder({"encoder": last["encoder"]}, sentences)).max() > 1e-3
+
+
+def test_a_teacher_that_judges_compares_both_encoders(monkeypatch, tmp_path, capsys):
+    """The start has 40. At step 1 the second encoder is scored before the first one."""
+    held_out, scores = HeldOut(["a man plays a guitar", "the report says nothing"], np.eye(2, dtype=np.float32)), [40.0, 50.0, 60.0]
+    monkeypatch.setattr(setup, "check_judge", lambda config: None)
+    monkeypatch.setattr(setup, "held_out_sentences", lambda *arguments: held_out)
+
+    def measured(agreement, params):
+        return {"agreement/neighbours": scores.pop(0) if scores else 0.0, "agreement/pairs": 0.0}
+
+    monkeypatch.setattr(Agreement, "__call__", measured)
+    config = two_encoders()
+    config.eval.data, config.eval.teacher, config.train.max_steps, config.eval.eval_steps = "", "judge", 1, 0
+    assert run(config, tmp_path) == 0
+    logged = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert [event["step"] for event in logged if "first encoder/agreement/neighbours" in event] == [1]
+    assert json.loads((tmp_path / "scores.json").read_text())["kept_encoder"] == "first"
+    assert "the first encoder is exported: the higher agreement/neighbours of second and first" in capsys.readouterr().err
 
 
 def test_without_a_score_the_second_encoder_is_exported_and_the_run_says_why(tmp_path, capsys):

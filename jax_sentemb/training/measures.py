@@ -17,7 +17,7 @@ from jax_sentemb.training.evaluator import PromptedEmbedder, Scorer
 from jax_sentemb.training.logger import Log
 from jax_sentemb.training.setup import RunSetup, corpus_sample
 from jax_sentemb.training.validation import Validation
-from jax_sentemb.types import TrainState
+from jax_sentemb.types import Params, TrainState
 
 
 class Measures(NamedTuple):
@@ -34,16 +34,25 @@ class Measures(NamedTuple):
             values = {f"validation/{name}": value for name, value in self.validation(state).items()}
             measured |= values
             log.values(step, "validation", values, 4)
-        if self.agreement:
-            values = self.agreement(state.params)
-            measured |= values
-            log.values(step, "agreement with the teacher (of 100)", values, 2)
-        return measured
+        return measured | self._agreement_of(step, state.params)
+
+    def of_encoder(self, step: int, params: Params, label: str) -> dict[str, float]:
+        """Log as LABEL/NAME, and return, the measures of another encoder of the method that may be exported."""
+        return self.scorer.measure(step, params, label) | self._agreement_of(step, params, label)
 
     def of_model(self, embed: EmbedAs) -> dict[str, float]:
         """Return the measures of another model that need no state of the training."""
         agreement = self.agreement.of_model(embed) if self.agreement else {}
         return self.scorer.measured_by(embed) | agreement
+
+    def _agreement_of(self, step: int, params: Params, label: str = "") -> dict[str, float]:
+        """Log and return the agreement with the teacher; {} without a teacher."""
+        if not self.agreement:
+            return {}
+        values = self.agreement(params)
+        logged = {f"{label}/{name}" if label else name: value for name, value in values.items()}
+        self.scorer.log.values(step, f"{label and f'{label}, '}agreement with the teacher (of 100)", logged, 2)
+        return values
 
 
 def make_measures(

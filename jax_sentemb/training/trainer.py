@@ -293,7 +293,7 @@ class Trainer:
         if (
             step and "/" in self.progress.selected_by
         ):  # at step 0 all are equal; the validation loss is that of all encoders together
-            measured = {name: self.measures.scorer.measure(step, encoders[name], f"{name} encoder") for name in other_names}
+            measured = {name: self.measures.of_encoder(step, encoders[name], f"{name} encoder") for name in other_names}
             scores |= {name: score(self.progress.selected_by, values) for name, values in measured.items()}
         best = better(scores)
         return best, encoders[best], scores[best]
