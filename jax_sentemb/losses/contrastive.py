@@ -152,8 +152,8 @@ def contrastive_tension(first: Embeddings, second: Embeddings, group: int) -> tu
     """Return the binary cross entropy of the dot products of pairs, and their accuracy.
 
     A positive pair is one sentence by both encoders, a negative pair is two sentences. The first row of each
-    group is a positive pair with itself; the other rows are paired with the next such row of the batch. Use it
-    to retrain two copies of an encoder without views.
+    group is a positive pair with itself; each other row is paired with the previous such row of the batch, the
+    first with the last. Use it to retrain two copies of an encoder without views.
 
     Args:
         first: The sentences by the first encoder.
@@ -161,7 +161,7 @@ def contrastive_tension(first: Embeddings, second: Embeddings, group: int) -> tu
         group: Rows of a group: one positive pair for `group` - 1 negative pairs. It divides the batch.
 
     Returns:
-        The loss, and the share of rows whose positive ranks first. Both are float32 scalars.
+        The loss, and the share of pairs whose dot product has the right sign. Both are float32 scalars.
 
     Example:
         >>> vectors = jnp.array([[5.0, 0.0], [-5.0, 0.0], [0.0, 5.0]])

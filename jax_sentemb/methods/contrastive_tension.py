@@ -30,13 +30,13 @@ class ContrastiveTension(EmbeddingMethod):
     * keep: the encoder that is exported. "better" has the higher score of `eval.select`, as in the paper. Without a score, and with
       "second", the second encoder is exported, as in sentence-transformers.
 
-    The checkpoint of the best weights has the exported one
-    as "encoder". `params` are {"encoder" (the second), "first", "logit_scale" (in_batch only)}.
+    The checkpoint of the best weights has the exported one as "encoder". `params` are {"encoder" (the second), "first",
+    "logit_scale" (in_batch only)}.
     """
 
     form: str = setting("pairs", choices=("pairs", "in_batch"))  # pairs: the paper; in_batch: sentence-transformers
     group: int = setting(8, least=2, used_if="form=pairs")  # size of a group with one positive pair
-    scale: float = setting(20.0, above=0, used_if="form=in_batch")  # initial factor of the dot products
+    scale: float = setting(20.0, above=0, used_if="form=in_batch")  # initial factor of the cosines
     pooling: str = setting("mean", choices=POOLINGS)  # how token states become an embedding
     dropout: bool = False  # use dropout in training; the published code does not
     ami: AttentionMI | None = None  # attention mutual information of the two encoders; None: not used

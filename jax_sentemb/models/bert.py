@@ -48,9 +48,9 @@ class Bert(nn.Module):
     `attention_block` is the number of queries that attend at once; the backward pass computes them again, so no map of queries and
     keys is kept (0: whole maps). `fused_attention` is a kernel of `jax.nn.dot_product_attention` ("cudnn": NVIDIA GPUs, bfloat16;
     "xla") without dropout of attention weights, or "pallas": the kernel of this package for TPUs and GPUs, with dropout, whose rows
-    are on the devices of `mesh`. `remat` keeps only the states between layers; the backward pass computes the inside
-    of each layer again. `last_layers` is the number of layers that are trained, from the last one down. The states
-    below them have no gradient. 0: all layers and the embeddings are trained.
+    are on the devices of `mesh`. `remat` keeps only the states between layers; the backward pass computes the inside of each layer
+    again. `last_layers` is the number of layers that are trained, from the last one down. The states below them have no gradient.
+    0: all layers and the embeddings are trained.
     """
 
     config: BertConfig

@@ -25,7 +25,7 @@ class BertConfig:
     position_offset: int = 0  # position of the first token: 0 in BERT, pad_token_id + 1 in RoBERTa
     model_type: str = "bert"
     mask_token_id: int = 103  # of the tokenizer; only masked-language-model losses use it
-    sep_token_id: int = 102  # of the tokenizer; only cross-encoders use it
+    sep_token_id: int = 102  # of the tokenizer; only cross-encoders and masked-language-model losses use it
 
     @property
     def embedding_width(self) -> int:
