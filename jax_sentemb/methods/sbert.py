@@ -43,9 +43,9 @@ class SBERT(EmbeddingMethod):
         check_classes(self.classes)
         if self.convolution is not None:
             self.convolution.check()
-        allowed = ("mean",) if self.convolution else POOLINGS
-        if self.pooling not in allowed:
-            raise ConfigError(Setting("method.pooling", self.pooling), f" is not one of {', '.join(allowed)}")
+            if self.pooling != "mean":
+                problem = " cannot follow a convolution: set "
+                raise ConfigError(Setting("method.pooling", self.pooling), problem, Setting("method.pooling", "mean"))
 
     def examples(self, corpus: Corpus, seed: int) -> Examples:
         """Return pairs with a class or a score."""
