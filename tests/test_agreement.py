@@ -101,9 +101,9 @@ def test_a_teacher_that_was_removed_during_the_run_costs_only_its_speed(tmp_path
     [
         (Distillation(), "model", r"^eval\.teacher=model: the method already has a teacher that judges it; leave this one out"),
         (CrossEncoder(), "model", "a cross-encoder has no embeddings to compare"),
-        (SimCSE(), "vectors.npy", r"^eval\.teacher=vectors\.npy: is a file of vectors; name the model"),
-        (SimCSE(), "words:1024", r"^eval\.teacher=words:1024: is no model; name one that is stronger than the start"),
-        (SimCSE(), "start", r"^eval\.teacher=start: is no model"),
+        (SimCSE(), "vectors.npy", r"^eval\.teacher=vectors\.npy is a file of vectors; name the model"),
+        (SimCSE(), "words:1024", r"^eval\.teacher=words:1024 is not a model; name one that is stronger than the start"),
+        (SimCSE(), "start", r"^eval\.teacher=start is not a model"),
         (SimCSE(), "/no/such/model", r"^eval\.teacher=/no/such/model"),
         (SimCSE(), "ready/", r"^eval\.teacher=ready/ is the start, which would always win; name a stronger model"),
     ],

@@ -86,7 +86,7 @@ def held_out_sentences(
 
 
 def check_judge(config: Config) -> None:
-    """Raise ConfigError if eval.teacher is no model or the start, or if the method has its own judge or no embeddings."""
+    """Raise ConfigError if eval.teacher is not a model, or is the start, or if the method has its own judge or no embeddings."""
     names, given = teacher_names(config.eval.teacher), Setting("eval.teacher", config.eval.teacher.strip())
     if names and judging_teacher(config):
         raise ConfigError(given, ": the method already has a teacher that judges it; leave this one out")
@@ -101,9 +101,9 @@ def check_judge(config: Config) -> None:
         )  # fmt: skip
     for name in names:
         if name.startswith(WORDS) or name == START:
-            raise ConfigError(Setting("eval.teacher", name), ": is no model; name one that is stronger than the start")
+            raise ConfigError(Setting("eval.teacher", name), " is not a model; name one that is stronger than the start")
         if has_vectors(name):
-            raise ConfigError(Setting("eval.teacher", name), ": is a file of vectors; name the model that made them")
+            raise ConfigError(Setting("eval.teacher", name), " is a file of vectors; name the model that made them")
         if start and same_model(name, start):
             raise ConfigError(Setting("eval.teacher", name), " is the start, which would always win; name a stronger model")
         open_teacher("eval.teacher", name, "float32")

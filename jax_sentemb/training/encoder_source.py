@@ -163,7 +163,7 @@ def starting_config(encoder: Encoder) -> BertConfig:
 def given_tokenizer(name: str, weights: Path | None) -> Tokenizer:
     """Return the tokenizer of data.tokenizer.
 
-    Pieces that only one of both tokenizers has may differ, since the words of a domain can replace unused pieces.
+    Pieces that only one of the two tokenizers has may differ, since the words of a domain can replace unused pieces.
 
     Raises:
         ModelFileError: A piece has another number in the tokenizer of the weights.
