@@ -134,7 +134,7 @@ def main() -> None:
     for name in ("texts", "mini", "output"):
         parser.add_argument(f"--{name}", type=Path, required=True)
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, *SEEDS], help="of AMI; 0: mini-2 without training")
-    parser.add_argument("--students", nargs="*", type=int, default=SEEDS, help="seeds of AMI whose table gets a student")
+    parser.add_argument("--students", nargs="+", type=int, default=[], help="seeds of AMI whose table gets a student")
     parser.add_argument("--precision", choices=("float32", "bfloat16"), default="bfloat16")
     options = parse(parser, senteval="senteval", packages="domains/debian_packages.tsv", cranfield="domains/cranfield")
     options.output.mkdir(parents=True, exist_ok=True)
