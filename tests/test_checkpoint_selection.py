@@ -266,7 +266,8 @@ def progress(**changes):
 
 
 def saved(**changes):
-    return dataclasses.asdict(progress(best_score=70.0, best_step=4, start={"dev": 60.0}, measured={"x": 1.0}, **changes))
+    known = {"best_score": 70.0, "best_step": 4, "evaluated": 4, "start": {"dev": 60.0}, "measured": {"x": 1.0}}
+    return dataclasses.asdict(progress(**known, **changes))
 
 
 def test_scores_on_replaced_pairs_are_not_compared():
@@ -280,11 +281,42 @@ def test_scores_on_replaced_pairs_are_not_compared():
 
 def test_scores_that_were_measured_otherwise_are_forgotten_and_the_run_says_so():
     shorter, note = continued(Path("4"), saved(), progress(scale={"eval.max_seq_length": 64}))
-    assert note == "scores are now measured with eval.max_seq_length=64 (before: 128); earlier scores do not count"
+    assert note == (
+        "scores are now measured with eval.max_seq_length=64 (before: 128); earlier scores do not count; "
+        "the best weights so far, of step 4, are deleted"
+    )
+    assert (shorter.best_step, shorter.evaluated) == (-1, -1)
     assert (shorter.best_score, shorter.start, shorter.measured) == (-math.inf, {}, {})
     other, note = continued(Path("4"), saved(), progress(selected_by="diagnostics/retrieval"))
     assert (other.best_score, other.start) == (-math.inf, {"dev": 60.0})
     assert note.startswith("weights are now selected by diagnostics/retrieval, before by")
     by_loss = {"selected_by": "validation"}
     kept, _ = continued(Path("4"), saved(**by_loss), progress(scale={"eval.max_seq_length": 64}, **by_loss))
-    assert kept.best_score == 70.0  # the loss does not depend on it
+    assert (kept.best_score, kept.best_step) == (70.0, 4)  # the loss does not depend on it
+
+
+def test_a_run_that_continues_with_another_score_selects_by_this_score_alone(monkeypatch, tmp_path, capsys):
+    """By retrieval step 1 is the best, and the run stops at step 2. On the development set step 3 is better than step 2."""
+    real = Scorer.measure
+    on_dev = {2: 60.0, 3: 70.0, 4: 50.0}
+
+    def measured(scorer, step, params, label=""):
+        scores = {"diagnostics/retrieval": 50.0 - step, "eval/grammar-dev/spearman_cosine": on_dev.get(step, 90.0)}
+        return real(scorer, step, params, label) | scores
+
+    def trained(select, patience):
+        config = two_encoders(keep="second")
+        config.eval.select, config.eval.patience, config.eval.eval_steps = select, patience, 1
+        assert run(config, tmp_path) == 0
+        return json.loads((tmp_path / "scores.json").read_text())["step"], capsys.readouterr().err
+
+    monkeypatch.setattr(Scorer, "measure", measured)
+    step, said = trained("retrieval", 1)
+    assert step == 1
+    assert "training ends at step 2" in said
+    step, said = trained("dev", 2)
+    assert "weights are now selected by eval/grammar-dev/spearman_cosine, before by diagnostics/retrieval; " in said
+    assert "the best weights so far, of step 1, are deleted" in said
+    assert step == read_checkpoint(tmp_path, "best")[1] == 3
+    step, said = trained("last", 0)
+    assert step == read_checkpoint(tmp_path, "best")[1] == 4

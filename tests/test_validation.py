@@ -9,7 +9,7 @@ import pytest
 
 from jax_sentemb import config as settings
 from jax_sentemb.config import check
-from jax_sentemb.errors import ConfigError
+from jax_sentemb.errors import ConfigError, ModelFileError
 from jax_sentemb.recipes import read_config
 from jax_sentemb.training.optimizer import drop_rate, make_optimizer
 from jax_sentemb.training.run import run
@@ -34,16 +34,27 @@ def test_a_drop_multiplies_every_later_update():
         assert total == pytest.approx(0.2 * factor)
 
 
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory):
-    """A run whose rate is so small that no evaluation after the first can be better."""
-    folder = tmp_path_factory.mktemp("held_out")
+def falling():
+    """Return a run whose rate is so small that no evaluation after the first can be better."""
     config = tiny()
     config.optimizer.learning_rate, config.optimizer.name = 1e-12, "adamw"
     config.optimizer.plateau_factor = 0.2
     config.eval.eval_steps, config.train.max_steps = 2, 6
-    assert run(config, folder) == 0
+    return config
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("held_out")
+    assert run(falling(), folder) == 0
     return folder
+
+
+def test_a_run_whose_rate_depends_on_its_scores_continues_only_with_the_same_evaluations(finished):
+    config = falling()
+    config.eval.eval_steps = 3
+    with pytest.raises(ModelFileError, match=r"eval\.eval_steps"):
+        run(config, finished)
 
 
 def test_the_weights_with_the_best_accuracy_are_kept_and_the_rate_drops(finished):

@@ -68,6 +68,10 @@ class Checkpoints:
             return  # the same run wrote them before it was killed
         self._best.save(step, {"params": params}, scores)
 
+    def delete_best(self) -> None:
+        """Delete the best parameters, which are best by another score than that of this run."""
+        self._best.delete()
+
     def restore(self, state: TrainState) -> tuple[TrainState, dict[str, Any]] | None:
         """Return the newest intact checkpoint in the shapes and shardings of `state`, and its progress; None without a checkpoint.
 
@@ -223,6 +227,14 @@ class Steps:
     def _remaining(self, step: int) -> list[int]:
         """Return the steps that remain when `step` is valid."""
         return sorted({*self.written, step})[-self._keep :]
+
+    def delete(self) -> None:
+        """Delete all steps."""
+        self.finish()
+        self.written = {}
+        if is_main_process():
+            for step in manifest.steps(self.folder, lambda text: None):
+                manifest.remove(self.folder / str(step))
 
     def _clear(self, step: int) -> None:
         """Delete the files of a failed save to free their space."""

@@ -30,10 +30,19 @@ class Progress:
     rewinds: int = 0
 
 
+UNSELECTED: Mapping[str, Any] = {  # no best weights yet; `evaluated` lets the run score the step at which it continues
+    "best_score": -math.inf,
+    "best_step": -1,
+    "best_encoder": "",
+    "evaluated": -1,
+}
+
+
 def continued(path: Path, saved: Mapping[str, Any], now: Progress) -> tuple[Progress, str]:
     """Return the progress of a checkpoint for a run that continues it, and a note to print.
 
-    If scores are now measured in another way, earlier scores cannot be compared with new ones, so they are forgotten.
+    If scores are now measured in another way, earlier scores cannot be compared with new ones, so they are forgotten. So are the
+    best weights, if their score is one of them: `best_step` is then -1.
 
     Args:
         path: The checkpoint.
@@ -57,7 +66,9 @@ def continued(path: Path, saved: Mapping[str, Any], now: Progress) -> tuple[Prog
         notes.append(f"scores are now measured with {' and '.join(changed)}; earlier scores do not count")
         progress = dataclasses.replace(progress, start={}, measured={})
     if previous != now.selected_by or (changed and "/" in previous):  # "validation" depends on neither of these settings
-        progress = dataclasses.replace(progress, best_score=-math.inf)
+        if progress.best_step >= 0:
+            notes.append(f"the best weights so far, of step {progress.best_step}, are deleted")
+        progress = dataclasses.replace(progress, **UNSELECTED)
     fresh = {name: getattr(now, name) for name in ("selected_by", "scale", "measured_on")}
     return dataclasses.replace(progress, **fresh), "; ".join(notes)
 

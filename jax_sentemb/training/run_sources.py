@@ -18,7 +18,7 @@ from jax_sentemb.training.optimizer import rate_depends_on_length
 from jax_sentemb.training.setup import RunSetup
 from jax_sentemb.training.starting_encoder import Start
 
-# Settings that may change between an interrupted run and its continuation, since the weights do not depend on them.
+# Settings that may change between an interrupted run and its continuation, since the trained weights do not depend on them.
 RESUMABLE_SETTINGS = (
     "eval.",
     "encoder.readout",  # its effect is in method.pooling
@@ -37,6 +37,8 @@ RESUMABLE_SETTINGS = (
     "data.num_workers",
     "variants",  # of a study; a run has the method of one variant
 )
+# Settings of the evaluations, on which the weights depend with optimizer.plateau_factor.
+PLATEAU_SETTINGS = ("eval.select", "eval.eval_steps", "eval.max_seq_length", "eval.diagnostic_sentences")
 # Settings that name content. The content is compared instead of the name, so files may be renamed.
 INPUTS = ("data.files", "data.tokenizer", "encoder.weights", "encoder.vectors", "method.teacher")
 LENGTH = ("train.max_steps", "train.num_train_epochs")  # more steps continue a run if its rate does not depend on them
@@ -58,6 +60,8 @@ def run_sources(config: Config, setup: RunSetup, steps: int, start: Start | None
     }
     for name in LENGTH:
         settings.pop(name, None)
+    if config.optimizer.plateau_factor < 1:
+        settings |= {name: value for name, value in flatten(config).items() if name in PLATEAU_SETTINGS}
     if rate_depends_on_length(config.optimizer):
         settings["steps"] = steps
     text = getattr(setup.sentences, "fingerprint", "") if setup.parts == 1 else ""

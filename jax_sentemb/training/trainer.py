@@ -211,6 +211,8 @@ class Trainer:
             )
         path = self.workdir / "checkpoints" / str(self.step)
         self.progress, note = continued(path, saved, self.progress)
+        if self.progress.best_step < 0:
+            self.checkpoints.delete_best()
         self.log.info(f"continuing at step {self.step} of {self.steps}")
         if note:
             self.log.info(note)
