@@ -77,7 +77,8 @@ def student(options: argparse.Namespace, seed: int) -> Path:
         make_table(options, str(start), "mix", WORDS[-1], table)
     settings = {
         "method.teacher": f"{table},{start}", "encoder.weights": str(start), "encoder.readout": "method",
-        "eval.eval_steps": 0, "eval.select": "last", "optimizer.learning_rate": 5e-4, "train.max_steps": STUDENT_STEPS,
+        "encoder.dropout": 0.0, "eval.eval_steps": 0, "eval.select": "last", "optimizer.learning_rate": 5e-4,
+        "train.max_steps": STUDENT_STEPS,
     }  # fmt: skip
     return trained(options, "distill_encoder", settings, "student", seed)
 
