@@ -346,6 +346,7 @@ def test_the_start_can_be_a_teacher(encoder, tmp_path):
     config, notes = started(distilled(plain, "words:16,start"))
     assert config.method.teacher == f"words:16,{plain}@mean"
     assert notes == [f"{plain}@mean is not a sentence encoder, so as its own teacher it teaches little; start from one"]
+    assert started(distilled(encoder, str(encoder), readout="method"))[1] == []  # it is a sentence encoder
     with pytest.raises(ConfigError, match=r"means the encoder before the training: give encoder\.weights"):
         started(distilled("", "start"))
 

@@ -137,8 +137,9 @@ def _with_readout(config: Config, start: Start | None) -> tuple[Config, list[str
     notes = []
     if start is None:
         name = start_as_teacher(config)
-        problem = f"{name} is not a sentence encoder, so as its own teacher it teaches little; start from one"
-        return config, [problem] if name else []
+        if not name or sentence_pooling(resolve(whole_start(config))):  # a sentence encoder with encoder.readout=method
+            return config, []
+        return config, [f"{name} is not a sentence encoder, so as its own teacher it teaches little; start from one"]
     pooling = start.readout.pooling
     if not is_kept(config, start) and start.readout.cnn is None:
         changed = _with_pooling(config, str(pooling))
