@@ -63,6 +63,7 @@ how many of these have the same sign there. An undecided claim shows the reason:
 | settings contradict | some settings have one verdict, others another |
 | too wide | settings with {SEEDS} seeds or more decide nothing |
 | too few seeds | no setting has {SEEDS} seeds, and none decides |
+| no setting can decide | each has a reason in its last column; the hours are those of runs that could |
 
 It also shows how many of the settings that can decide it have {SEEDS} seeds or more (or topics,
 folds, tasks). "Published size excluded" counts those whose one-sided interval ends below the
@@ -86,7 +87,8 @@ those of the single settings below.
 within ±{PRACTICAL}? Is it below the published one? The family of each question has every setting that can
 decide a claim and has more than one seed. Settings that do not decide are in no family, and their
 intervals below are plain 95 % intervals. An interval below is the one for the first question. The
-interval of the second may be narrower.
+interval of the second may be narrower. So a row more or less in a family can change the verdict of
+another claim whose interval ends near 0.
 
 A claim takes the verdict of its decided settings. It is undecided if some of them are above 0 and
 others are not. Where a run has two checkpoints, the one that the development set selects counts,
@@ -94,8 +96,9 @@ and the last step is shown next to it. Of a learning curve, the last point count
 have.
 
 Some settings are listed and counted, but do not decide. The last column says why. The readout
-differs from the paper's, or a method has a rate that is too high for it. Or the run was a trial of
-a weight or rate. Or the paper itself has no gain at that number of sentences.
+differs from the paper's, or a method has a rate that is too high for it. Or the two runs differ in
+more than the claim names. Or the run was a trial of a weight or rate. Or the paper itself has no
+gain at that number of sentences.
 
 `python docs/evidence.py` writes this page from [evidence.toml](evidence.toml) and the CSV files of
 the studies. The READMEs of the studies have the commands.
@@ -322,9 +325,9 @@ def _missing(
 
 
 def differs(table: dict[str, Any], methods: Sequence[str]) -> str:
-    """Return why a comparison does not decide: the reason of the table, or that of one of the methods."""
-    reason = table.get("differs", "")
-    return reason if isinstance(reason, str) else next((reason[name] for name in methods if name in reason), "")
+    """Return why a comparison does not decide: the reason of the table, that of one of the methods, or that of both."""
+    reason, names = table.get("differs", ""), (*methods, " and ".join(methods))
+    return reason if isinstance(reason, str) else next((reason[name] for name in names if name in reason), "")
 
 
 def curve_of(table: dict[str, Any]) -> list[str]:
@@ -528,6 +531,8 @@ def _explained(claim: Claim, levels: Sequence[Levels]) -> str:
 def _undecided(claim: Claim, levels: Sequence[Levels], *, contradictory: bool) -> str:
     """Return why a claim is undecided, what is excluded all the same, and what the missing runs would take."""
     candidates = [(setting, level) for setting, level in zip(claim.settings, levels, strict=True) if not setting.differs]
+    if not candidates:
+        return f"{UNDECIDED} (no setting can decide); {claim.row['hours']:g} core-hours"
     tested = [(setting, level) for setting, level in candidates if setting.over_items or len(setting.differences) >= SEEDS]
     reason = "settings contradict" if contradictory else "too wide" if tested else "too few seeds"
     text = f"{UNDECIDED} ({reason}); {len(tested)} of {len(candidates)} have {SEEDS} seeds"

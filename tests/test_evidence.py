@@ -258,6 +258,8 @@ def test_a_setting_names_why_it_does_not_decide(tmp_path, monkeypatch):
     rows = "method,seed,score\na,0,10\nb,0,11\nc,0,12\n"
     settings = compare(tmp_path, monkeypatch, rows, differs={"c": "rate too high"})
     assert [one.differs for one in settings] == ["", "rate too high"]
+    settings = compare(tmp_path, monkeypatch, rows, differs={"a and b": "other layers"})
+    assert [one.differs for one in settings] == ["other layers", ""]
     claim = CLAIM | {"published": [{"scores": [1, 1]}]}
     assert compare(tmp_path, monkeypatch, rows, claim)[0].differs == evidence.NO_GAIN
 
@@ -281,7 +283,7 @@ def test_a_decided_claim_shows_how_many_settings_decide_it():
 
 
 def shown(*settings, published=({"scores": [0, 1]},)):
-    row = {"published": published}
+    row = {"published": published, "hours": 2}
     return evidence._explained(evidence.Claim(row, list(settings)), [LEVELS] * len(settings))
 
 
@@ -289,6 +291,7 @@ def test_an_undecided_claim_says_why_and_what_is_excluded():
     few = setting([0.1, -0.4, 0.3])._replace(missing=((("file", "SimCSE"), 30.0), (("file", "miCSE"), 60.0)))
     again = few._replace(missing=((("file", "SimCSE"), 30.0),))
     assert shown(few, again) == "undecided (too few seeds); 0 of 2 have 5 seeds; the others: 1.5 core-hours"
+    assert shown(few._replace(differs="other readout")) == "undecided (no setting can decide); 2 core-hours"
     wide, narrow = setting([2.0, -2.0] * 3), setting([0.3, -0.3] * 3)
     assert shown(wide) == "undecided (too wide); 1 of 1 have 5 seeds; published size excluded in 0 of 1"
     assert shown(wide, narrow, few) == (
