@@ -94,10 +94,10 @@ def test_a_scored_run_that_saves_logs_no_warning_of_a_library(tmp_path, caplog):
 
 def test_a_second_call_in_a_work_directory_leaves_the_sentences_of_the_first_alone(tmp_path):
     with FileLock(tmp_path / "LOCK"):
-        (tmp_path / api.CORPUS).write_text("of the first\n", encoding="utf-8")
+        (tmp_path / api.training_run.GIVEN).write_text("of the first\n", encoding="utf-8")
         with pytest.raises(BusyError, match="is in use by"):
             train(workdir=tmp_path)
-    assert (tmp_path / api.CORPUS).read_text(encoding="utf-8") == "of the first\n"
+    assert (tmp_path / api.training_run.GIVEN).read_text(encoding="utf-8") == "of the first\n"
 
 
 def test_other_sentences_do_not_replace_those_of_a_run_that_can_continue(tmp_path):

@@ -133,6 +133,9 @@ def test_near_duplicates_are_counted_and_the_command_that_removes_them_is_one(tm
     facts = check(capsys, table, "--vocab-size", 300, "--column", "body,title")
     options = dedup.parser().parse_args(shlex.split(facts["dedup"])[2:])
     assert (options.column, options.join, options.output.name) == ("body,title", " ", "unique.tsv")
+    mixed = f"{table},{corpus_of(tmp_path, ['body', 'one more line'], 'b.csv')}"  # dedup writes one format
+    options = dedup.parser().parse_args(shlex.split(check(capsys, mixed, "--vocab-size", 300, "--column", "body")["dedup"])[2:])
+    assert (options.corpus, options.output.name) == (mixed, "unique.txt")
 
 
 @given(st.lists(st.integers(1, 64), min_size=1))
@@ -155,6 +158,8 @@ def test_running_text_is_told_from_shuffled_text(tmp_path, capsys):
     shuffled = [lines[row] for row in np.random.default_rng(0).permutation(len(lines))]
     told = [check(capsys, corpus_of(tmp_path, text))["order"]["consecutive"] for text in (lines, shuffled, lines[:900])]
     assert told == [True, False, None]
+    assert run(corpus_of(tmp_path, [f"{number:03x}" for number in range(1200)])) == 0
+    assert "no two sentences of a sample have a long word in common: not checked" in capsys.readouterr().out
 
 
 def test_lists_sorted_by_topic_pairs_and_variants_are_no_running_text():
@@ -298,6 +303,17 @@ def test_the_length_of_an_adapted_encoder_is_in_the_command_and_long_batches_are
         advice = advise(CorpusSummary("a.txt", "text", 3000, length, False, 64, "encoder", "", 8000, "mean"))
         config, _, _ = parse(shlex.split(advice.command)[1:])
         assert (advice.max_seq_length, config.data.max_seq_length, config.train.grad_cache_chunk) == (length, length, chunk)
+
+
+def test_the_batch_and_the_tokenizer_of_an_adapted_encoder_are_in_the_command():
+    summary = CorpusSummary("a.txt", "text", 300, 256, False, 32, "encoder", "other", 8000, "mean")
+    advice = advise(summary)
+    config, _, _ = parse(shlex.split(advice.command)[1:])
+    assert (config.data.batch_size, config.data.tokenizer, config.train.grad_cache_chunk) == (32, "other", 16)
+    assert advice.num_train_epochs == 6  # 50 steps of 9
+    few = advise(summary._replace(usable=20))
+    config, _, _ = parse(shlex.split(few.command)[1:])
+    assert (config.data.batch_size, config.train.grad_cache_chunk, few.num_train_epochs) == (20, 0, 50)
 
 
 def test_one_length_is_checked_and_advised(tmp_path, capsys):

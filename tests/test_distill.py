@@ -50,6 +50,10 @@ def static(teacher):
     return teacher / "static"
 
 
+def test_a_table_has_a_representation(static):
+    assert repr(SentenceEncoder(static)).startswith(f"SentenceEncoder('{static}': static table, 8 dimensions")
+
+
 def test_few_sentences_are_noted_and_a_command_continues(teacher, tmp_path, capsys, monkeypatch):
     command = ("distill", "--model", teacher / "model", "--corpus", teacher / "corpus.txt", "--width", 8, "--output", tmp_path)
     assert run(*command) == 0
@@ -59,6 +63,11 @@ def test_few_sentences_are_noted_and_a_command_continues(teacher, tmp_path, caps
     monkeypatch.setattr("jax_sentemb.cli.distill.FEW", len(SENTENCES))
     assert run(*command) == 0
     assert "note" not in capsys.readouterr().err
+    table = tmp_path / "a.tsv"
+    table.write_text("body\n" + "".join(f"{line}\n" for line in SENTENCES), encoding="utf-8")
+    assert run("distill", "--model", teacher / "model", "--corpus", table, "--column", "body", "--width", 8,
+               "--output", tmp_path / "of table") == 0  # fmt: skip
+    assert f"--corpus {table} --column body --query" in capsys.readouterr().out
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")

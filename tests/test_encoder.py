@@ -15,6 +15,7 @@ import pytest
 from jax_sentemb import SentenceEncoder
 from jax_sentemb.cli.program import program
 from jax_sentemb.errors import ConfigError, DataError, ModelFileError, NumericsError
+from jax_sentemb.formats.config_json import read_config
 from jax_sentemb.inference.build import build_embedder
 from jax_sentemb.inference.embedder import BUCKETS
 from jax_sentemb.inference.load import load
@@ -304,6 +305,11 @@ def test_the_representation_states_path_kind_and_sizes(encoder, workdir):
     assert repr(encoder) == (
         f"SentenceEncoder('{workdir / 'export'}': bert, 2 layers, cls pooling, 32 dimensions, max_seq_length=24, float32)"
     )
+
+
+def test_a_work_directory_is_no_start_and_the_error_names_its_export(workdir):
+    with pytest.raises(ModelFileError, match=rf"{workdir} is the work directory of a run, not its model; give {workdir}/export"):
+        read_config(workdir)
 
 
 def test_a_model_is_saved_with_a_changed_length_and_its_card(encoder, workdir, tmp_path):

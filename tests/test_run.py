@@ -129,9 +129,12 @@ def test_the_last_lines_name_report_export_and_a_command_that_works(tmp_path, mo
     words = shlex.split(lines[2])[1:]
     assert words[:2] == ["jax-sentemb", "search"]
     assert words[words.index("--corpus") + 1] == str(corpus)
+    config.data.column, config.data.join = "title,body", " "
+    words = shlex.split(results_text(config, tmp_path).splitlines()[2])[1:]
+    assert [words[words.index(option) + 1] for option in ("--column", "--join")] == ["title,body", " "]
     config.data.files = "grammar:20"  # a corpus that the run has written
     (tmp_path / "corpus.txt").write_text("A sentence.\n")
-    assert f"--corpus {tmp_path}/corpus.txt" in results_text(config, tmp_path)
+    assert f"--corpus {tmp_path}/corpus.txt --query" in results_text(config, tmp_path)
     config.method = MaskedLM()
     assert "--config simcse" in results_text(config, tmp_path)
     config.sweep = "train.seed=1,2"
@@ -140,9 +143,15 @@ def test_the_last_lines_name_report_export_and_a_command_that_works(tmp_path, mo
 
 def test_the_last_lines_in_python_continue_in_python(tmp_path, monkeypatch):
     monkeypatch.setattr("jax_sentemb.training.run.find_export", lambda workdir: workdir / "export")
+    given, named = str(tmp_path / "sentences.txt"), str(tmp_path / "a.txt")
+    (tmp_path / "a.txt").write_text("A sentence.\n")
     with spelled(keyword):
-        for method, call in ((SimCSE(), "jax_sentemb.search(encoder.encode("), (MaskedLM(), "jax_sentemb.train(sentences, model=")):
-            *_, last = results_text(Config(method=method, data=Data(files="a.txt")), tmp_path).splitlines()
+        for method, files, call in (
+            (SimCSE(), given, "jax_sentemb.search(encoder.encode("),
+            (SimCSE(), named, f"jax-sentemb search --model {tmp_path} --corpus {named} "),  # `sentences` is the name of a file
+            (MaskedLM(), named, "jax_sentemb.train(sentences, model="),
+        ):
+            *_, last = results_text(Config(method=method, data=Data(files=files)), tmp_path).splitlines()
             assert last.startswith(f"next    {call}")
 
 

@@ -5,6 +5,7 @@ import math
 import re
 import shlex
 import textwrap
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -122,7 +123,7 @@ def survey(options: argparse.Namespace) -> dict[str, Any]:
         "bytes": sentences.report["bytes"],
         **{name: report[name] for name in ("lines", "blank", "sentences", "usable", "duplicates")},
         "near_duplicates": near,
-        "dedup": _dedup_command(options, options.weights if pooling else ""),
+        "dedup": _dedup_command(options, files, options.weights if pooling else ""),
         "tokenizer": str(vocabulary) or f"a new one of {tokenizer.vocab_size} pieces",
         "unknown_token_rate": report["unknown_token_rate"],
         "max_seq_length": length,
@@ -157,11 +158,13 @@ def _measure_lengths(lengths: np.ndarray, positions: int) -> dict[str, Any]:
 
 
 def _measure_order(records: Records) -> dict[str, Any]:
-    """Return whether the records are running text (None: too few to tell), and the figures that decide it."""
+    """Return whether the records are running text (None: it cannot be told), and the figures that decide it."""
     sentences = records.sentences
     in_common = words_in_common(sentences) if len(sentences) >= MIN_ORDER_CHECK else None
     several = several_sentences(sentences)
-    is_running = is_ordered(*in_common) and not records.columns and is_running_text(sentences, several) if in_common else None
+    is_running = None
+    if in_common and any(in_common):
+        is_running = is_ordered(*in_common) and not records.columns and is_running_text(sentences, several)
     return {
         "consecutive": is_running,
         "several_sentences": round(several, 4),
@@ -292,13 +295,13 @@ def _near_advice(near: dict[str, Any], command: str) -> list[str]:
     return [*paragraph("near", reason), *command_lines(command)]
 
 
-def _dedup_command(options: argparse.Namespace, model: str) -> str:
-    """Return a command that writes the corpus without near duplicates."""
+def _dedup_command(options: argparse.Namespace, sources: Sequence[str], model: str) -> str:
+    """Return a command that writes the corpus, which consists of `sources`, without near duplicates."""
     files = "corpus.txt" if options.files == "-" else options.files
     column = ["--column", options.column] if options.column != "text" else []
     join = options.join or " " * ("," in options.column)
-    ending = ENDING.search(files)
-    output = f"unique{ending[0] if ending else '.txt'}"
+    endings = {match[0] if (match := ENDING.search(source)) else ".txt" for source in sources}
+    output = f"unique{endings.pop() if len(endings) == 1 else '.txt'}"
     settings = [*column, *(["--join", join] if join else []), *(["--model", model] if model else [])]
     return shlex.join(["jax-sentemb", "dedup", "--corpus", files, *settings, "--output", output])
 
@@ -306,6 +309,8 @@ def _dedup_command(options: argparse.Namespace, model: str) -> str:
 def _order(order: dict[str, Any]) -> str:
     if order["several_sentences"] >= TEXTS:
         return f"separate texts: {order['several_sentences']:.0%} of them have several sentences"
+    if order["in_common_neighbours"] is not None and order["consecutive"] is None:
+        return "no two sentences of a sample have a long word in common: not checked"
     if order["consecutive"] is None:
         return f"fewer than {MIN_ORDER_CHECK:,} sentences: not checked"
     verdict = "running text: neighbouring sentences belong together" if order["consecutive"] else "not running text"

@@ -40,6 +40,7 @@ def main(argv: list[str]) -> int:
         leave_out(options, ("learning_rate", "seed"), "only training has it; give --epochs")
     sentences = corpus_sentences(options)
 
+    from jax_sentemb.data.corpus_files import text_options
     from jax_sentemb.distillation.distill import Regression, Settings, distill
     from jax_sentemb.inference.load import load
     from jax_sentemb.parallel import use_compilation_cache
@@ -64,7 +65,9 @@ def main(argv: list[str]) -> int:
     print(plain(f"{options.output}: {rows:,} pieces of {width} dimensions, {megabytes:.1f} MB, from {len(sentences):,} sentences"))
     if len(sentences) < FEW:
         note(f"{len(sentences):,} sentences say little about how rare a word is; add other text (docs/methods/distillation.md)")
-    command = ["jax-sentemb", "search", "--model", str(options.output), "--corpus", options.corpus, "--query", "a text to look for"]
+    corpus = "corpus.txt" if options.corpus == "-" else options.corpus
+    command = ["jax-sentemb", "search", "--model", str(options.output), "--corpus", corpus]
+    command += [*text_options(options.column, options.join), "--query", "a text to look for"]
     print(plain(f"next    {shlex.join(command)}"))
     return 0
 

@@ -9,6 +9,8 @@ import shlex
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from jax_sentemb.data.corpus_files import text_options, text_settings
+
 MEASURED: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_name("recommendations.json").read_text(encoding="utf-8"))
 SMALL = 20_000  # sentences; low-shot training was measured at 1,000 and 10,000
 MIN_TO_DISTIL = 2_000  # sentences
@@ -45,8 +47,7 @@ class CorpusSummary(NamedTuple):
     @property
     def columns(self) -> dict[str, str]:
         """Return the settings about the columns, without those that have their defaults."""
-        settings = {"data.column": self.column, "data.join": self.join}
-        return {name: value for name, value in settings.items() if value not in ("text", "")}
+        return text_settings(self.column, self.join)
 
 
 class Alternative(NamedTuple):
@@ -261,13 +262,18 @@ def _train_command(recipe: str, settings: dict[str, Any]) -> str:
     return shlex.join(command + [f"--config.{field}={value}" for field, value in settings.items()])
 
 
-def _column_options(corpus: CorpusSummary) -> list[str]:
-    return [word for name, value in corpus.columns.items() for word in (f"--{name.removeprefix('data.')}", value)]
-
-
 def _table_command(corpus: CorpusSummary, model: str, *options: str) -> str:
     """Return the command that makes a static table of a model."""
-    command = ["jax-sentemb", "distill", "--model", model, "--corpus", corpus.files, *_column_options(corpus), *options]
+    command = [
+        "jax-sentemb",
+        "distill",
+        "--model",
+        model,
+        "--corpus",
+        corpus.files,
+        *text_options(corpus.column, corpus.join),
+        *options,
+    ]
     return shlex.join([*command, "--output", "models/static"])
 
 
@@ -289,11 +295,21 @@ def _few_to_embed(corpus: CorpusSummary) -> dict[str, Any]:
 
 def _adapt(corpus: CorpusSummary) -> Advice:
     """Return the advice for a sentence encoder: a short training that helped in measurements, or to use it as it is."""
-    encode = ["jax-sentemb", "encode", "--model", corpus.weights, "--input", corpus.files, *_column_options(corpus)]
+    encode = [
+        "jax-sentemb",
+        "encode",
+        "--model",
+        corpus.weights,
+        "--input",
+        corpus.files,
+        *text_options(corpus.column, corpus.join),
+    ]
+    batch = min(corpus.batch_size, corpus.usable)
     flags = {"data.files": corpus.files, "encoder.weights": corpus.weights, **corpus.columns}
+    flags |= {"data.tokenizer": corpus.tokenizer} if corpus.tokenizer else {}
     flags |= {"data.max_seq_length": corpus.length} if corpus.length != LENGTHS[0] else {}
-    flags |= {"train.grad_cache_chunk": CHUNK} if corpus.length >= CHUNKED_LENGTH and corpus.usable >= BATCH else {}
-    flags |= {"data.batch_size": corpus.usable} if corpus.usable < BATCH else {}
+    flags |= {"train.grad_cache_chunk": CHUNK} if corpus.length >= CHUNKED_LENGTH and batch % CHUNK == 0 else {}
+    flags |= {"data.batch_size": batch} if batch != BATCH else {}
 
     second = ",".join(map(str, range(1, corpus.layers + 1, 2)))
     choice = NEIGHBOURS if corpus.ordered else WORDS_TOO if corpus.has_texts else ADAPT
@@ -303,7 +319,7 @@ def _adapt(corpus: CorpusSummary) -> Advice:
         choice.recipe,
         words if choice is WORDS_TOO else _train_command(choice.recipe, flags | choice.settings),
         corpus.length,
-        math.ceil(choice.steps / (rows // min(BATCH, rows))),
+        math.ceil(choice.steps / (rows // min(batch, rows))),
         choice.steps,
         choice.confidence,
         choice.evidence,

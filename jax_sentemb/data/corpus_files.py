@@ -92,6 +92,17 @@ def sources_of_option(option: str, files: str) -> list[str]:
         raise
 
 
+def text_settings(column: str, join: str) -> dict[str, str]:
+    """Return the settings about the columns of a text by their names, without those that have their defaults."""
+    settings = {"data.column": column, "data.join": join}
+    return {name: value for name, value in settings.items() if value not in ("text", "")}
+
+
+def text_options(column: str, join: str) -> list[str]:
+    """Return the options about the columns of a text of every command, without those that have their defaults."""
+    return [word for name, value in text_settings(column, join).items() for word in (f"--{name.removeprefix('data.')}", value)]
+
+
 def corpus_name(files: str) -> str:
     """Return `files` without folders, to name a corpus in messages and published files."""
     return "standard input" if files == "-" else ", ".join(Path(name.strip()).name for name in files.split(","))

@@ -8,12 +8,10 @@ shard that is missing.
 import contextlib
 import functools
 import hashlib
-import itertools
 import logging
 import math
 import re
 import shutil
-import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -28,6 +26,7 @@ from jax_sentemb.data.cache import cache_folder
 from jax_sentemb.data.sentences import Sentences
 from jax_sentemb.data.targets import ConcatenatedVectors, LineVectors
 from jax_sentemb.data.tokens import Subsample, draw
+from jax_sentemb.data.words import words_of
 from jax_sentemb.errors import ConfigError, DataError, ResourceError, Setting, note_text
 from jax_sentemb.files import print_warning, sha256, user_path
 from jax_sentemb.formats.huggingface import resolve
@@ -50,9 +49,6 @@ ROWS = 1 << 13  # sentences of a shard: an interruption loses at most the work o
 WORDS = "words:"  # begins the name of a teacher without a model
 COUNTED, SIGNS = 1 << 20, 1 << 14  # lines in which words are counted; words whose signs are kept
 LEAST_WIDTH = 16  # of WORDS; the signs of two words may cancel each other in fewer dimensions
-# Characters of scripts without spaces: Thai, Lao, Myanmar, Khmer, Hiragana, Katakana, Han.
-SPACELESS = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
-RUNS = re.compile(rf"([{SPACELESS}]{{2,}})|[{SPACELESS}]|[^{SPACELESS}\s]+")
 
 
 def teacher_names(teacher: str) -> list[str]:
@@ -227,10 +223,10 @@ class WordVectors:
     def _counts(self) -> tuple[Counter[str], int]:
         """Return in how many lines each word is, among all lines or evenly spread ones of many, and their number."""
         lines = range(0, len(self._sentences), -(-len(self._sentences) // COUNTED))
-        return Counter(word for line in lines for word in {*_words(self._sentences[line])}), len(lines)
+        return Counter(word for line in lines for word in {*_terms(self._sentences[line])}), len(lines)
 
     def _sum(self, sentence: str) -> Float[np.ndarray, " width"]:
-        (counts, total), words = self._counts, _words(sentence)
+        (counts, total), words = self._counts, _terms(sentence)
         rarity = {word: math.log((1 + total) / (1 + counts[word])) + 1 for word in {*words}}
         return np.stack([np.float32(rarity[word]) * self._signs(word) for word in words]).sum(axis=0, dtype=np.float32)
 
@@ -240,17 +236,9 @@ class WordVectors:
         return 2 * np.random.default_rng(seed).integers(0, 2, self.width, np.int8) - 1
 
 
-def _words(text: str) -> list[str]:
-    """Return the words of a text in lower case, for scripts without spaces pairs of characters; a text without any is one word."""
-    text = unicodedata.normalize("NFKC", text).lower()
-    words: list[str] = []
-    for run in RUNS.finditer("".join(character if _is_of_word(character) else " " for character in text)):
-        words += map("".join, itertools.pairwise(run[1])) if run[1] else [run[0]]
-    return words or [text]
-
-
-def _is_of_word(character: str) -> bool:
-    return character.isalnum() or character == "_" or unicodedata.category(character).startswith("M")
+def _terms(text: str) -> list[str]:
+    """Return the words of a text, which itself is the only one of a text without words."""
+    return words_of(text) or [text]
 
 
 class _Lines:

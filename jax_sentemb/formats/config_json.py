@@ -24,7 +24,10 @@ def read_config(path: str | Path) -> BertConfig:
     Raises:
         ModelFileError: config.json is missing or damaged, or something in it is not supported.
     """
-    file = transformer_folder(path) / "config.json"
+    folder = transformer_folder(path)
+    if (folder / "run.json").is_file():
+        raise ModelFileError(f"{folder} is the work directory of a run, not its model; give {folder / 'export'}")
+    file = folder / "config.json"
     return parse_config(read_json(file), file)
 
 

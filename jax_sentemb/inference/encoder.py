@@ -35,6 +35,7 @@ from jax_sentemb.inference.export import export_loaded
 from jax_sentemb.inference.hub import upload
 from jax_sentemb.inference.load import READOUTS, LoadedModel, load, split_options
 from jax_sentemb.inference.similarity import unit_rows
+from jax_sentemb.inference.static import StaticEmbedder
 from jax_sentemb.inference.token_embeddings import TokenEmbeddings, token_embedder
 from jax_sentemb.models.pooling import POOLINGS
 from jax_sentemb.parallel import batch_sharding, check_fork, make_mesh
@@ -121,6 +122,8 @@ class SentenceEncoder(ChangeableSettings):
         encoder = metadata["encoder"]
         if is_words(metadata):
             architecture = f"{metadata['method']} on word vectors"
+        elif isinstance(self._embedder, StaticEmbedder):
+            architecture = "static table"
         else:
             architecture = f"{encoder['model_type']}, {encoder['num_hidden_layers']} layers, {metadata['pooling']} pooling"
         name = repr(self._source[0]) if self._source else "in memory"

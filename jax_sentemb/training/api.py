@@ -32,8 +32,6 @@ from jax_sentemb.system.host import unchanged_logging
 from jax_sentemb.system.streams import print_line
 from jax_sentemb.training import run as training_run
 
-CORPUS = "sentences.txt"  # file in the work directory with sentences that were given in memory
-
 
 def train(
     sentences: str | Path | Iterable[str],
@@ -129,7 +127,7 @@ def _layers_from(teacher: str, layers: str) -> str:
 
 def _train(config: Config, sentences: str | Path | Iterable[str], workdir: Path, temporary: bool = False) -> SentenceEncoder:
     """Return the encoder of a run in `workdir`."""
-    corpus = workdir / CORPUS
+    corpus = workdir / training_run.GIVEN
     if not isinstance(sentences, str | Path):
         if problem := problem_with(sentences):
             raise ConfigError(f"{problem}, or the name of a file")
@@ -176,7 +174,7 @@ def _config(
         raise ConfigError(
             Setting("--config", recipe), ": a cross-encoder has no sentence embeddings; use jax-sentemb train --config"
         )
-    config.data.files = str(sentences) if isinstance(sentences, str | Path) else CORPUS
+    config.data.files = str(sentences) if isinstance(sentences, str | Path) else training_run.GIVEN
     return config
 
 

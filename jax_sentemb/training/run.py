@@ -14,6 +14,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from jax_sentemb.config import Config, Encoder
+from jax_sentemb.data.corpus_files import text_options, text_settings
 from jax_sentemb.errors import PREEMPTED, BusyError, ConfigError, NumericsError, Setting, flag, in_python, keyword
 from jax_sentemb.files import open_in_place, path_in_errors, user_path, write_all
 from jax_sentemb.formats.checkpoint import check_path
@@ -26,6 +27,8 @@ from jax_sentemb.training.signals import Preempted
 from jax_sentemb.training.starting_encoder import read_start, with_start
 from jax_sentemb.training.sweep import run_all
 from jax_sentemb.training.trainer import Trainer
+
+GIVEN = "sentences.txt"  # file in the work directory with sentences that were given in memory
 
 
 def run(
@@ -57,7 +60,8 @@ def results_text(config: Config, workdir: Path) -> str:
     if config.sweep or config.variants:
         lines.append(("table", f"{workdir / 'sweep.md'}"))
     elif export := find_export(workdir):
-        next_step = _next_call(config, export) if in_python() else _next_command(config, workdir, export)
+        is_call = in_python() and (not config.method.trains_sentences or user_path(config.data.files) == workdir / GIVEN)
+        next_step = _next_call(config, export) if is_call else _next_command(config, workdir, export)
         lines += [("export", str(export)), ("next", next_step)]
     return "\n".join(f"{name:<8}{text}" for name, text in lines)
 
@@ -65,14 +69,17 @@ def results_text(config: Config, workdir: Path) -> str:
 def _next_command(config: Config, workdir: Path, export: Path) -> str:
     """Return a command line that continues with the export."""
     written = workdir / "corpus.txt"  # of generated sentences
-    files = config.data.files if user_path(config.data.files).is_file() else str(written) if written.is_file() else "corpus.txt"
+    is_file = user_path(config.data.files).is_file()
+    files = config.data.files if is_file else str(written) if written.is_file() else "corpus.txt"
+    columns = (config.data.column, config.data.join) if is_file else ("text", "")
     if config.method.is_cross_encoder:
         command = ["jax-sentemb", "evaluate", "--model", str(workdir), "--data", "path/to/SentEval/data", "--tasks", "sts"]
     elif not config.method.trains_sentences:  # not an encoder of sentences yet
-        settings = (flag(Setting("data.files", files)), flag(Setting("encoder.weights", export)))
-        command = ["jax-sentemb", "train", "--config", "simcse", *settings]
+        settings = {"data.files": files, **text_settings(*columns), "encoder.weights": export}
+        command = ["jax-sentemb", "train", "--config", "simcse", *(flag(Setting(*setting)) for setting in settings.items())]
     else:
-        command = ["jax-sentemb", "search", "--model", str(workdir), "--corpus", files, "--query", "a sentence to look for"]
+        command = ["jax-sentemb", "search", "--model", str(workdir), "--corpus", files, *text_options(*columns)]
+        command += ["--query", "a sentence to look for"]
     return shlex.join(command)
 
 
