@@ -27,6 +27,7 @@ def corpus_of(folder, content, name="corpus.txt"):
         (b"\n \n\t\r\none\n\x00\n\n", ["one"]),
         ("a\u2028b\u0085c\x0bd\x0ce\x1cf\n".encode(), ["a\u2028b\u0085c\x0bd\x0ce\x1cf"]),
         (b" padded \n", [" padded "]),
+        ("\u3000\n\u3000\u3042\n\xa0\n".encode(), ["\u3000\u3042"]),
     ],
 )
 def test_lines_end_at_line_feeds_only(tmp_path, content, expected):

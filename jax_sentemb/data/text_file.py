@@ -21,7 +21,10 @@ BLOCK = 1 << 20  # bytes that are read at once; a block fits into a processor's 
 LARGE = 64 << 20  # bytes; the cache keeps the index and the hash of files of this size or more
 READ_ERRORS = (EOFError, OSError, zlib.error, lzma.LZMAError)
 LINE_FEED = 10
-SPACE = 32  # a line in which no byte is larger (only spaces and control characters) is blank
+SPACE = 32  # the bytes of spaces and control characters are no larger
+# White space above SPACE, of which some scripts make blank lines, and the bytes of all white space and control characters.
+WHITE = "\x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
+OF_SPACES = np.isin(np.arange(256), [*range(SPACE + 1), *WHITE.encode()])
 
 
 class TextFile:
@@ -146,6 +149,10 @@ def scan(path: Path, write_starts: Callable[[bytes], Any]) -> tuple[int, int, st
         line_starts = np.concatenate([[0], np.flatnonzero(content[:-1] == LINE_FEED) + 1])
         open_is_visible = visible[-1]
         visible = np.maximum.reduceat(content, line_starts) > SPACE
+        if not block.isascii():
+            ends = np.append(line_starts[1:], len(content))
+            for number in np.flatnonzero(visible & OF_SPACES[content[line_starts]]):
+                visible[number] = not _is_blank(content[line_starts[number] : ends[number]])
         visible[0] |= open_is_visible
         line_starts += offset
         line_starts[0] = open_start
@@ -184,14 +191,28 @@ def follows_blank_line(content: UInt8[np.ndarray, " bytes"], starts: Int[np.ndar
         content: The bytes of the text.
         starts: Byte offsets of lines in `content`, int64.
     """
-    # From the byte before the line feed, go back over invisible bytes to a visible byte or another line feed.
+    # From the byte before the line feed, go back over bytes of white space to another byte or another line feed.
     offsets = np.maximum(starts - 2, 0)
     moving = np.arange(len(offsets))  # the lines whose search has not ended
     while len(
-        moving := moving[(content[offsets[moving]] <= SPACE) & (content[offsets[moving]] != LINE_FEED) & (offsets[moving] > 0)]
+        moving := moving[OF_SPACES[content[offsets[moving]]] & (content[offsets[moving]] != LINE_FEED) & (offsets[moving] > 0)]
     ):
         offsets[moving] -= 1
-    return content[offsets] == LINE_FEED
+    follows = content[offsets] == LINE_FEED
+    for line in np.flatnonzero(follows & (offsets < starts - 2)):
+        follows[line] = _is_blank(content[offsets[line] + 1 : starts[line] - 1])
+    return follows
+
+
+def _is_blank(line: UInt8[np.ndarray, " bytes"]) -> bool:
+    """Return whether a line has only white space and control characters."""
+    if line.max() <= SPACE:
+        return True
+    try:
+        text = line.tobytes().decode()
+    except UnicodeDecodeError:  # a block ends within a character
+        return False
+    return all(character <= chr(SPACE) or character in WHITE for character in text)
 
 
 def _check_width(block: bytes, path: Path) -> None:
