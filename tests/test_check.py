@@ -390,6 +390,9 @@ def test_columns_packed_files_and_standard_input_are_read(tmp_path, capsys, monk
         ("latin.txt", 3, "line 2, byte 6: not UTF-8"),
         ("good.csv --column words", 3, "has no column 'words', only text: set --column"),
         ("semicolons.csv", 3, "separates its columns by semicolons: write it with commas"),
+        ("quoted.csv", 3, "separates its columns by semicolons: write it with commas"),
+        ("mac.csv", 3, r"carriage returns alone: try tr '\r' '\n'"),
+        ("mac.tsv", 3, r"carriage returns alone: try tr '\r' '\n'"),
         ("good.csv --weights absent/", 2, "--weights absent/"),
         ("good.csv --weights good.csv", 2, "--weights good.csv: is a file; give a directory"),
         ("good.csv --weights .", 4, "config.json"),
@@ -407,6 +410,9 @@ def test_mistakes_are_one_line_and_an_exit_code(tmp_path, monkeypatch, capsys, a
         "latin.txt": b"ok\ncaf\xe9\n",
         "good.csv": b"text\none\ntwo\n",
         "semicolons.csv": b"id;text\n1;one\n",
+        "quoted.csv": b'"text";"id"\n"a; b";1\n',
+        "mac.csv": b"id,text\r1,one\r2,two\r",
+        "mac.tsv": b"id\ttext\r1\tone\r2\ttwo\r",
     }.items():
         (tmp_path / name).write_bytes(content)
     assert run(*arguments.split()) == code

@@ -225,6 +225,9 @@ def test_a_refused_large_file_leaves_nothing_behind(tmp_path, read):
     (tmp_path / "a.txt").write_bytes(b"good\nbad \xe9\n")
     assert "line 2, byte 9" in refused(tmp_path / "a.txt")
     assert [path.suffix for path in cache_folder().iterdir()] in ([".lock"], [])
+    (tmp_path / "a.txt.gz").write_bytes(gzip.compress(b"good\nbad \xe9\n"))
+    assert refused(tmp_path / "a.txt.gz").startswith(f"{tmp_path / 'a.txt.gz'} line 2, byte 9: not UTF-8")
+    assert not list(cache_folder().glob("*.text"))  # the unpacked text
 
 
 def test_an_edited_compressed_file_is_converted_again_and_a_copy_is_not(tmp_path):

@@ -4,6 +4,7 @@ A conversion has a line for each text. A record is a line of a text file, or a r
 for each of several columns. The ids of records are in a second file, a JSON value on each line.
 """
 
+import itertools
 import json
 import math
 from collections.abc import Callable
@@ -95,7 +96,9 @@ def _unpacked(cache: Path, sources: dict[str, Any], path: Path, opener: Callable
         check_space(folder, path.stat().st_size)
         with LimitedFile(folder / TEXT, path, unpacked_limit(path.stat().st_size)) as file:
             unfinished = 0  # bytes of the line that the earlier blocks have not finished
-            for block in text_file.read_blocks(path, opener):
+            check_utf8 = text_file.Utf8Check(path)  # errors of a later reader would name the file of the cache
+            for block in itertools.chain(text_file.read_blocks(path, opener), [b""]):
+                check_utf8(block)
                 unfinished = len(block) - 1 - block.rfind(b"\n") if b"\n" in block else unfinished + len(block)
                 if unfinished > LONGEST:
                     raise DataError(f"{path} has a line of more than {LONGEST:,} bytes; divide it into lines")

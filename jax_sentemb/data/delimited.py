@@ -2,6 +2,7 @@
 
 import codecs
 import importlib.util
+import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ from jax_sentemb.errors import DataError, Message
 from jax_sentemb.files import DATA_LIMIT, read_limited
 
 LONGEST_FIELD = 1 << 27  # characters
+SEMICOLONS = "separates its columns by semicolons: write it with commas, or with tabs as .tsv"
 
 Row = tuple[int, list[str]]  # number of its last line, from 1, and its fields
 
@@ -73,12 +75,18 @@ def read_rows(path: Path, lines: Iterable[str], delimiter: str, quotes: bool, st
         stripped = (line.removesuffix("\n").removesuffix("\r") for line in lines)
         yield from ((number, line.split(delimiter) if line else []) for number, line in enumerate(stripped, 1))
         return
-    rows, last_valid = _csv.reader(lines, delimiter=delimiter, strict=strict), 0
+    lines = iter(lines)
+    header = next(lines, "")
+    rows, last_valid = _csv.reader(itertools.chain([header], lines), delimiter=delimiter, strict=strict), 0
     try:
         for fields in rows:
             last_valid = rows.line_num
             yield last_valid, fields
     except _csv.Error as error:
+        if not last_valid:
+            _check_line_ends(path, header)
+            if '";"' in header:
+                raise DataError(f"{path} {SEMICOLONS}") from None
         raise DataError(
             f"{path} cannot be read as a table from line {last_valid + 1} on: {error}; look for a quote that is not closed"
         ) from error
@@ -97,11 +105,12 @@ def select_columns(
             header.
     """
     number, header = next(rows, (1, []))
+    _check_line_ends(path, "".join(header))
     check_header(header, f"{path} line {number}")
     if missing := [name for name in names if name not in header]:
         existing = " ".join(", ".join(header).split())[:200]  # a quoted name may contain line breaks
         if len(header) == 1 and all(name in header[0].split(";") for name in names):
-            raise DataError(f"{path} separates its columns by semicolons: write it with commas, or with tabs as .tsv")
+            raise DataError(f"{path} {SEMICOLONS}")
         raise DataError(f"{path} has no column {missing[0]!r}, only {existing or 'none'}: ", *remedy)
     columns = [header.index(name) if name in header else None for name in (*names, *optional)]
     for number, fields in rows:
@@ -110,6 +119,12 @@ def select_columns(
             continue
         check_width(row, header, f"{path} line {number}")
         yield number, [None if column is None else row[column] for column in columns]
+
+
+def _check_line_ends(path: Path, header: str) -> None:
+    """Raise DataError if the first line has a carriage return without a line feed, which then ends the other lines too."""
+    if "\r" in header.replace("\r\n", ""):
+        raise DataError(f"{path} has lines that end with carriage returns alone: try tr '\\r' '\\n'")
 
 
 def check_header(header: Sequence[str], where: str) -> None:

@@ -120,6 +120,28 @@ def not_utf8_error(path: Path, line: int, byte: int, error: UnicodeDecodeError) 
     return DataError(f"{path} line {line}, byte {byte}: not UTF-8 ({error.reason}); convert the file, for instance with iconv")
 
 
+class Utf8Check:
+    """Check the blocks of a file, one after the other; errors name `path`."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._decoder = path, codecs.getincrementaldecoder("utf-8")()
+        self._lines = self._bytes = 0  # in the blocks so far
+
+    def __call__(self, block: bytes) -> None:
+        """Raise DataError if the next block is not UTF-8, or the first one is UTF-16 or UTF-32. An empty block ends the file."""
+        pending = self._decoder.getstate()[0]
+        if not (block.isascii() and block) or pending:
+            try:
+                self._decoder.decode(block, final=not block)
+            except UnicodeDecodeError as error:
+                line = self._lines + (pending + block)[: error.start].count(b"\n") + 1
+                raise not_utf8_error(self._path, line, self._bytes - len(pending) + error.start, error) from error
+        if not self._bytes:
+            _check_width(block, self._path)
+        self._lines += block.count(b"\n")
+        self._bytes += len(block)
+
+
 def scan(path: Path, write_starts: Callable[[bytes], Any]) -> tuple[int, int, str]:
     """Index a text file in one pass.
 
@@ -133,14 +155,12 @@ def scan(path: Path, write_starts: Callable[[bytes], Any]) -> tuple[int, int, st
     Raises:
         DataError: The text is not UTF-8, or its line ends are carriage returns.
     """
-    digest, decoder = hashlib.sha256(), codecs.getincrementaldecoder("utf-8")()
+    digest, check = hashlib.sha256(), Utf8Check(path)
     offset = lines = sentences = open_start = returns = 0  # `open_start`: start of the line that the previous block did not finish
     visible = np.zeros(1, bool)
     for block in read_blocks(path):
         digest.update(block)
-        _check_utf8(block, decoder, path, lines, offset)
-        if offset == 0:
-            _check_width(block, path)
+        check(block)
         returns += block.count(b"\r")
         if offset == 0 and block.startswith(codecs.BOM_UTF8):
             block = block[3:]
@@ -162,7 +182,7 @@ def scan(path: Path, write_starts: Callable[[bytes], Any]) -> tuple[int, int, st
         lines += len(line_starts) - 1
         open_start = int(line_starts[-1])
         offset += len(block)
-    _check_utf8(b"", decoder, path, lines, offset)
+    check(b"")
     if not lines and returns > 1:
         raise DataError(f"{path} has {returns} carriage returns and no line feed, so it is one line: try tr '\\r' '\\n'")
     if open_start < offset:  # the last line has no line feed
@@ -223,15 +243,3 @@ def _check_width(block: bytes, path: Path) -> None:
         raise DataError(
             f"{path} is UTF-16 or UTF-32 without a byte order mark: convert it, for instance with iconv -f UTF-16LE -t UTF-8"
         )
-
-
-def _check_utf8(block: bytes, decoder: codecs.IncrementalDecoder, path: Path, lines_before: int, offset: int) -> None:
-    """Raise DataError if `block`, the next bytes for `decoder`, is not UTF-8. An empty block ends the file."""
-    pending = decoder.getstate()[0]
-    if block.isascii() and block and not pending:
-        return
-    try:
-        decoder.decode(block, final=not block)
-    except UnicodeDecodeError as error:
-        line = lines_before + (pending + block)[: error.start].count(b"\n") + 1
-        raise not_utf8_error(path, line, offset - len(pending) + error.start, error) from error
