@@ -35,6 +35,7 @@ METHODS: dict[str, Method] = {
     "IS-BERT": ISBERT(convolution=Convolution(windows=(1, 3, 5))),
     "CT-in-batch": ContrastiveTension(form="in_batch", dropout=True),
     "Mirror-BERT": MirrorBERT(pooling="cls", span=5),
+    "Mirror-BERT-mean": MirrorBERT(pooling="mean", span=5),
 }
 CONS_SENT: dict[str, Method] = {"D(5)": ConsSent(task="D", k=5, hidden=256, classifier_width=256)}
 
