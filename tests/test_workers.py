@@ -15,6 +15,7 @@ from jax_sentemb.data.tokenizer import Tokenizer
 from jax_sentemb.data.tokens import Subsample, tokenize
 from jax_sentemb.data.word_tokenizer import WordTokenizer
 from jax_sentemb.errors import ResourceError
+from jax_sentemb.system import host
 
 LINES = [f"the {one} of {other}\u00e9" for one in ("fox", "dog", "owl", "cat") for other in range(100)]
 PROGRAM = """
@@ -84,6 +85,18 @@ def test_small_corpora_and_single_cores_have_no_workers_unless_asked_for(corpus,
         assert sum(len(block.lengths) for block in workers.blocks(job, range(400), asked)) == 400
     monkeypatch.setattr(workers, "PARALLEL", 401)
     assert sum(len(block.lengths) for block in workers.blocks(job, range(400), 3)) == 400
+
+
+@pytest.mark.parametrize(
+    ("quota", "expected"),
+    [("max 100000", 8), ("200000 100000", 2), ("150000 100000", 2), ("5000 100000", 1), ("9900000 100000", 8)],
+)
+def test_the_quota_of_a_container_limits_the_processors(quota, expected, monkeypatch, tmp_path):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: range(8), raising=False)
+    monkeypatch.setattr(host, "QUOTA", tmp_path / "cpu.max")
+    assert host.usable_cpus() == 8
+    (tmp_path / "cpu.max").write_text(f"{quota}\n")
+    assert host.usable_cpus() == expected
 
 
 class Dying(Tokenizer):

@@ -2,14 +2,26 @@
 
 import contextlib
 import logging
+import math
 import os
 import threading
 from collections.abc import Iterator
+from pathlib import Path
+
+QUOTA = Path("/sys/fs/cgroup/cpu.max")  # of a container: microseconds of processor time in each period, or "max"
 
 
 def usable_cpus() -> int:
-    """Return the number of processors that this process may use; taskset or a batch system may allow fewer than exist."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """Return the number of processors that this process may use.
+
+    taskset, a batch system or the quota of a container may allow fewer than exist.
+    """
+    existing = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        quota, period = QUOTA.read_text(encoding="ascii").split()
+        return min(existing, math.ceil(int(quota) / int(period)))
+    except (OSError, ValueError):  # no quota: no such file, or "max"
+        return existing
 
 
 _lock = threading.Lock()
