@@ -319,6 +319,8 @@ def _unused_across(config: Config) -> Iterator[tuple[Setting, Setting | str]]:
         causes["data.subset_seed"] = Setting("data.subset", data.subset)
     if getattr(config.method, "dropout", None) is False:
         causes["encoder.dropout"] = Setting("method.dropout", False)
+    if config.method.reads_pairs:
+        causes |= dict.fromkeys(("data.column", "data.join"), "labelled pairs have columns of their own")
     if isinstance(config.encoder, Words):
         of_bert = ("data.tokenizer", "data.vocab_size", "train.fused_attention", "train.attention_block", "train.remat")
         causes |= dict.fromkeys(of_bert, "this recipe trains on word vectors")

@@ -6,6 +6,7 @@ import math
 import os
 import signal
 from pathlib import Path
+from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -31,6 +32,7 @@ from jax_sentemb.training.checkpoint_selection import (
 )
 from jax_sentemb.training.evaluator import Scorer, evaluation_tasks
 from jax_sentemb.training.run import run
+from jax_sentemb.training.run_sources import selection_sources
 
 DEV = "eval/STSBenchmark-dev/spearman_cosine"
 
@@ -267,7 +269,7 @@ def progress(**changes):
 
 def saved(**changes):
     known = {"best_score": 70.0, "best_step": 4, "evaluated": 4, "start": {"dev": 60.0}, "measured": {"x": 1.0}}
-    return dataclasses.asdict(progress(**known, **changes))
+    return dataclasses.asdict(progress(**{**known, **changes}))
 
 
 def test_scores_on_replaced_pairs_are_not_compared():
@@ -277,6 +279,17 @@ def test_scores_on_replaced_pairs_are_not_compared():
     same, note = continued(Path("4"), saved(), progress())
     assert (same.best_score, same.start, note) == (70.0, {"dev": 60.0}, "")
     assert continued(Path("4"), saved(measured_on={}), progress())[0].measured_on == PAIRS  # pairs that were added later
+
+
+def test_agreements_on_other_sentences_are_not_compared_whichever_setting_chose_them():
+    def measured_on(sentences, **settings):
+        setup = SimpleNamespace(dev="", held_out=HeldOut(sentences, np.eye(2, dtype=np.float32)))
+        return selection_sources(Config(SimCSE(), eval=Evaluation(**settings)), setup)
+
+    of_text = measured_on(["a man plays a guitar", "the report says nothing"], teacher="models/judge")
+    of_file = measured_on(["another man plays", "a letter says much"], teacher="models/judge", held_out="other.txt")
+    with pytest.raises(ModelFileError, match=r"eval\.held_out sentences for judge .*, not from eval\.held_out other\.txt"):
+        continued(Path("4"), saved(measured_on=of_text), progress(measured_on=of_file))
 
 
 def test_scores_that_were_measured_otherwise_are_forgotten_and_the_run_says_so():

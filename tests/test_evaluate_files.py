@@ -17,7 +17,7 @@ from jax_sentemb.cli.evaluate import main
 from jax_sentemb.cli.program import program
 from jax_sentemb.data import synthetic
 from jax_sentemb.errors import ConfigError, DataError
-from jax_sentemb.evaluation.model_spec import parse_spec, with_trained_widths
+from jax_sentemb.evaluation.model_spec import load_eval_model, parse_spec, with_trained_widths
 from jax_sentemb.evaluation.retrieval_task import RetrievalTask
 from jax_sentemb.formats.sentence_transformers import write_export
 from jax_sentemb.inference import encoded_texts
@@ -95,6 +95,16 @@ def test_each_width_that_was_trained_has_a_row(models, tmp_path):
     assert len(with_trained_widths(parse_spec(f"{folder}@6"))) == len(with_trained_widths(parse_spec(str(models[0])))) == 1
 
 
+def test_a_width_takes_the_place_of_that_of_the_directory(models, tmp_path):
+    folder = tmp_path / "cut"
+    shutil.copytree(models[0], folder)
+    (folder / "jax_sentemb.json").unlink(missing_ok=True)
+    file = folder / "config_sentence_transformers.json"
+    file.write_text(json.dumps(json.loads(file.read_text(encoding="utf-8")) | {"truncate_dim": 4}), encoding="utf-8")
+    given, wider = (load_eval_model(spec, set) for spec in (str(folder), f"{folder}@6"))
+    assert [model.fit(FIRST)(FIRST)[:, : model.width].shape[1] for model in (given, wider)] == [4, 6]
+
+
 def test_retrieval_of_two_models_and_bm25(models, beir, tmp_path, capsys):
     pytest.importorskip("bm25s")
     pytrec_eval = pytest.importorskip("pytrec_eval")
@@ -148,6 +158,14 @@ def test_the_same_command_continues_and_other_texts_are_refused(models, beir, tm
     capsys.readouterr()
     assert run(*arguments) == 2
     assert "was made from corpus queries.jsonl" in capsys.readouterr().err
+
+
+def test_a_model_that_cannot_be_loaded_loses_no_result_of_another(models, tmp_path, capsys):
+    pairs = pairs_file(tmp_path / "pairs.tsv", GOLD)
+    assert run(models[0], "./absent", models[1], "--pairs", pairs, "--resamples", 0, "--output", tmp_path / "out") == 2
+    assert "error: absent: --model ./absent: no such directory" in capsys.readouterr().err
+    content = json.loads((tmp_path / "out" / "pairs.json").read_text(encoding="utf-8"))
+    assert {"one", "two"} <= set(content["models"])
 
 
 def test_pairs_with_scores(models, tmp_path, capsys):

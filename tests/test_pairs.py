@@ -8,6 +8,7 @@ import pytest
 
 from jax_sentemb.data import pairs as pairs_module
 from jax_sentemb.data.batches import Batches
+from jax_sentemb.data.corpus import Corpus
 from jax_sentemb.data.pairs import JoinedPairs, PairTokens, make_pairs, read_pairs
 from jax_sentemb.data.tokenizer import Tokenizer
 from jax_sentemb.errors import DataError
@@ -48,6 +49,21 @@ def test_scores_are_numbers_and_a_csv_may_quote(tmp_path):
     (tmp_path / "a.csv").write_text('sentence1,sentence2,score\n"One, two.",Three,4.5\nx,y,\n , y,1\n')
     pairs = read_pairs(str(tmp_path / "a.csv"))
     assert (pairs.first, pairs.labels.tolist(), pairs.unlabelled) == (["One, two."], [4.5], 2)
+
+
+def test_scores_of_another_scale_are_refused_or_noted(tmp_path, capsys):
+    def pairs(low, high):
+        (tmp_path / "a.tsv").write_text(f"sentence1\tsentence2\tscore\na\tb\t{low}\nc\td\t{high}\n")
+        corpus = Corpus(lambda pairs: (str(tmp_path / "a.tsv"), "text", ""), lambda lines: Tokenizer.train(lines, 60), 10)
+        return corpus.pairs(top_score=5.0)
+
+    for low, high in ((0, 100), (-1, 5)):
+        with pytest.raises(DataError, match=rf"method\.top_score=5\.0: the scores of the pairs are {low} to {high}; give"):
+            pairs(low, high)
+    assert len(pairs(0, 4.5).lengths) == 2
+    assert capsys.readouterr().err == ""
+    pairs(0, 1)
+    assert "the scores of the pairs are 0 to 1, and --config.method.top_score=5.0 is the largest" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 
 from jax_sentemb.cli.export import main as convert
-from jax_sentemb.config import Config, Data, Evaluation, Train, check, sized
+from jax_sentemb.config import Config, Data, Evaluation, Train, check, sized, unused_notes
 from jax_sentemb.errors import ConfigError, DataError, keyword, spelled
 from jax_sentemb.formats.huggingface import read_parts
 from jax_sentemb.formats.run_dir import read_checkpoint
 from jax_sentemb.inference.load import load
 from jax_sentemb.methods.is_bert import ISBERT
 from jax_sentemb.methods.masked_lm import MaskedLM
+from jax_sentemb.methods.sbert import SBERT
 from jax_sentemb.methods.simcse import SimCSE
 from jax_sentemb.models.cnn import Convolution
 from jax_sentemb.recipes import read_config
@@ -132,6 +133,10 @@ def test_the_last_lines_name_report_export_and_a_command_that_works(tmp_path, mo
     config.data.column, config.data.join = "title,body", " "
     words = shlex.split(results_text(config, tmp_path).splitlines()[2])[1:]
     assert [words[words.index(option) + 1] for option in ("--column", "--join")] == ["title,body", " "]
+    config.method = SBERT()
+    assert f"--corpus '{corpus}' --column sentence1,sentence2 --query" in results_text(config, tmp_path)
+    assert "--config.data.column=title,body is not used, since labelled pairs have columns of their own" in unused_notes(config)
+    config.method = SimCSE()
     config.data.files = "grammar:20"  # a corpus that the run has written
     (tmp_path / "corpus.txt").write_text("A sentence.\n")
     assert f"--corpus {tmp_path}/corpus.txt --query" in results_text(config, tmp_path)

@@ -62,6 +62,8 @@ def test_every_combination_is_a_config_of_its_own_with_values_of_the_right_type(
         ("train.seed=1..1000000000000", "more than 1,000 runs"),
         ("train.seed=1..40 data.subset_seed=1..26", "more than 1,000 runs"),
         ("train.seed=1,-2", "train.seed=-2 must be at least 0"),
+        ("train.seed=1,2,1", "train.seed=1 and train.seed=1 are the same run; give each value once"),
+        ("train.seed=1,01", "train.seed=1 and train.seed=01 are the same run"),
     ],
 )
 def test_a_mistake_is_one_line_before_any_run(tmp_path, sweep, says):
@@ -105,10 +107,12 @@ def test_runs_get_folders_and_one_that_fails_does_not_keep_the_others(tmp_path, 
     assert [row.get("error", "") for row in rows].count("b.txt: no such file") == 3
 
 
-@pytest.mark.parametrize("error", [ConfigError("data.batch_size=0"), OSError(28, "No space left on device", "run.json")])
-def test_an_error_that_ends_a_sweep_names_the_run(tmp_path, capsys, error):
+@pytest.mark.parametrize(
+    ("error", "failing"), [(ConfigError("data.batch_size=0"), 1), (OSError(28, "No space left on device", "run.json"), 2)]
+)
+def test_an_error_that_ends_a_sweep_names_the_run(tmp_path, capsys, error, failing):
     def run(one, folder):
-        if one.train.seed == 2:
+        if one.train.seed == failing:
             raise error
         folder.mkdir(parents=True)
         (folder / "scores.json").write_text(json.dumps(scores(1.0)))
@@ -116,7 +120,43 @@ def test_an_error_that_ends_a_sweep_names_the_run(tmp_path, capsys, error):
 
     with pytest.raises(type(error)) as raised:
         run_all(config("train.seed=1,2,3"), tmp_path, run)
-    assert "train.seed=2" in f"{raised.value}{capsys.readouterr().err}"
+    assert f"train.seed={failing}" in f"{raised.value}{capsys.readouterr().err}"
+
+
+def test_a_value_that_does_not_fit_leaves_the_runs_after_it(tmp_path, capsys):
+    def run(one, folder):
+        if one.train.seed == 2:
+            raise ConfigError("at most 32")
+        folder.mkdir(parents=True)
+        (folder / "scores.json").write_text(json.dumps(scores(1.0)))
+        return 0
+
+    assert run_all(config("train.seed=1,2,3"), tmp_path, run) == ConfigError.exit_code
+    assert "error: train.seed=2: at most 32" in capsys.readouterr().err
+    assert "| all | 2 (1 failed) | 1.00 ± 0.00 |" in (tmp_path / "sweep.md").read_text()
+
+
+def test_a_finished_sweep_that_is_repeated_with_another_setting_keeps_its_tables(tmp_path, capsys):
+    def run(one, folder):
+        folder.mkdir(parents=True)
+        (folder / "scores.json").write_text(json.dumps(scores(1.0)))
+        return 0
+
+    def refused(one, folder):
+        raise ModelFileError("checkpoint 4 was made with learning_rate=0.001")
+
+    assert run_all(config("train.seed=1,2"), tmp_path, run) == 0
+    before = {path.name: path.read_bytes() for path in tmp_path.glob("sweep.*")}
+    changed = config("train.seed=1,2")
+    changed.optimizer.learning_rate = 0.5
+    with pytest.raises(ModelFileError, match=r"train\.seed=1: checkpoint 4 was made with"):
+        run_all(changed, tmp_path, refused)
+    assert {path.name: path.read_bytes() for path in tmp_path.glob("sweep.*")} == before
+    assert "already done, but it was made with other settings\n" in capsys.readouterr().out
+
+
+def test_a_table_without_scores_has_two_columns():
+    assert table([{"settings": {"train.seed": "1"}}]).splitlines()[:2] == ["| settings | runs |", "|---|--:|"]
 
 
 def test_a_run_that_a_signal_stopped_ends_the_loop(tmp_path):
@@ -142,6 +182,10 @@ def test_the_table_has_a_row_for_what_differs_beside_the_seed_and_all_scores():
 def test_scores_of_other_tasks_are_in_the_table():
     found = headline(scores(5.0, {"MRPC": {"headline": {"MRPC": 70.0, "MRPC F1": 80.0}}}))
     assert found == {"STS12": 5.0, "MRPC": 70.0, "MRPC F1": 80.0}
+    own = {"scores": {}, "dev": {"accuracy@1": 28.0}, "diagnostics": {"retrieval": 6.0, "uniformity": -1.0}}
+    assert headline(own) == {"dev accuracy@1": 28.0}
+    taught = own | {"dev": {}, "teacher": {"agreement": {"neighbours": 40.0}}}
+    assert headline(taught) == {"agreement neighbours": 40.0}
 
 
 def test_a_setting_of_an_optional_part_can_vary():
@@ -387,6 +431,17 @@ def test_the_low_shot_tables_equal_numpy(tmp_path):
     assert drawn["difference", "B", "1000.0"] == ("2.0", str(2**0.5))
     assert len(drawn) == 6
     assert (tmp_path / "low_shot.png").is_file()
+
+
+def test_pairs_are_counted_for_the_low_shot_tables(tmp_path):
+    def run(one, folder):
+        finish(folder, 10.0, 0)
+        (folder / "run.json").write_text(json.dumps({"corpus": {"pairs": 20}}))
+        return 0
+
+    assert run_all(config("data.subset=20"), tmp_path, run) == 0
+    assert [row["sentences"] for row in json.loads((tmp_path / "sweep.json").read_text())] == [20]
+    assert (tmp_path / "low_shot.md").exists()
 
 
 def test_the_average_is_over_the_sets_that_every_run_has():

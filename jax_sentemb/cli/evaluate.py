@@ -166,12 +166,13 @@ def _score(options: argparse.Namespace, loaded: Any, root: Path, protocols: Any)
                 _write(options, model.name, suite.record(model.name, model.metadata, outcome, root))
                 if options.plots and outcome.similarities:
                     _plot(options, model.name, outcome)
-    if options.ensemble and len(models) > 1:
-        members = {name: [row[name] for row in outcomes.values() if name in row] for name in (item.name for item in items)}
-        mixed = {name: suite.combine(each, protocols) for name, each in members.items() if len(each) == len(models)}
+    members = [model.name for model in loaded_models]  # not their prefixes
+    if options.ensemble and len(members) > 1:
+        of_task = {item.name: [outcomes[name][item.name] for name in members if item.name in outcomes[name]] for item in items}
+        mixed = {name: suite.combine(each, protocols) for name, each in of_task.items() if len(each) == len(members)}
         outcomes["ensemble"] = {name: outcome for name, outcome in mixed.items() if outcome}
         for outcome in outcomes["ensemble"].values():
-            _write(options, "ensemble", suite.record("ensemble", {"members": names}, outcome, root))
+            _write(options, "ensemble", suite.record("ensemble", {"members": members}, outcome, root))
     layouts = tables.layout(outcomes, protocols, loaded.missing_tasks, failed)
     print()
     print(plain("\n\n".join(tables.as_text(table) for table in layouts)))

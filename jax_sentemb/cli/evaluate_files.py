@@ -115,7 +115,16 @@ class _Scorer:
         """Score a model on all tasks."""
         from jax_sentemb.evaluation.model_spec import load_encoder
 
-        encoder = load_encoder(spec)
+        try:
+            encoder = load_encoder(spec)
+        except UserError as error:
+            if not self._models:  # no result would be lost
+                raise
+            for failed in self._failed:
+                failed[spec.label] = str(error)
+            self._code = self._code or error.exit_code
+            print(plain(f"error: {spec.label}: {error}"), file=sys.stderr)
+            return
         self._models[spec.label] = {"source": model_name(spec.source), "sha256": encoder.fingerprint}
         for table, failed in zip(self._tables, self._failed, strict=True):
             try:

@@ -54,7 +54,7 @@ class _UnreadCorpus(Corpus):
     def _open(self, in_order: bool = False) -> Sentences:
         raise _Reads("running text" if in_order else "sentences")
 
-    def pairs(self, classes: tuple[str, ...] = (), joined: bool = False) -> NoReturn:
+    def pairs(self, classes: tuple[str, ...] = (), joined: bool = False, top_score: float = 0.0) -> NoReturn:
         raise _Reads("labelled pairs" if classes else "scored pairs")
 
 

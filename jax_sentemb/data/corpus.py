@@ -1,9 +1,10 @@
 """Read the corpus of a run in the form that a method needs: single sentences, ordered, packed, perturbed, masked, or in pairs."""
 
+import math
 from collections.abc import Callable
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Float, Int
 
 from jax_sentemb.data.copies import SpanMasked, TokensDeleted, WordRepeated
 from jax_sentemb.data.corpus_files import open_corpus
@@ -19,7 +20,8 @@ from jax_sentemb.data.tokenizer import Lines, Tokenizer
 from jax_sentemb.data.tokens import ALL, Subsample, Tokens, draw, tokenize
 from jax_sentemb.data.word_tokenizer import WordTokenizer
 from jax_sentemb.data.words import long_words_of
-from jax_sentemb.errors import ConfigError, DataError, Setting
+from jax_sentemb.errors import ConfigError, DataError, Setting, note_text
+from jax_sentemb.files import print_warning
 
 DISTANT = 10  # lines; at this distance running text has changed its subject
 NEARLY_EQUAL = 0.4  # two sentences with this share of common long words or more say nearly the same
@@ -175,14 +177,29 @@ class Corpus:
         """Return distinct sentences, each with a copy without a share `rate` of its tokens."""
         return TokensDeleted(self.plain(), rate, seed)
 
-    def pairs(self, classes: tuple[str, ...] = (), joined: bool = False) -> PairTokens:
-        """Return pairs that are labelled with one of `classes` or with a score. A row is two texts, or one `joined` text."""
+    def pairs(self, classes: tuple[str, ...] = (), joined: bool = False, top_score: float = math.inf) -> PairTokens:
+        """Return pairs that are labelled with one of `classes`, or with a score up to `top_score`.
+
+        A row is two texts, or one `joined` text.
+        """
         pairs = read_pairs(self._files(True)[0], classes)
+        if not classes and len(pairs.labels):
+            _check_scores(pairs.labels, top_score)
         if self._subset.size:
             pairs = _draw_pairs(pairs, self._subset)
         self.sentences, self.tokenizer = pairs.sentences, self._make_tokenizer(pairs.sentences)
         self.rows = np.array(pairs.records).__getitem__
         return PairTokens(pairs, self.tokenizer, self._max_seq_length, joined)
+
+
+def _check_scores(scores: Float[np.ndarray, " pairs"], top_score: float) -> None:
+    """Raise DataError for scores below 0 or above `top_score`, and warn of scores that are all far below it."""
+    lowest, highest = scores.min(), scores.max()
+    found, setting = f"the scores of the pairs are {lowest:g} to {highest:g}", Setting("method.top_score", top_score)
+    if lowest < 0 or highest > top_score:
+        raise DataError(setting, f": {found}; give the largest score of their scale, which begins at 0")
+    if highest <= top_score / 2:
+        print_warning(note_text(f"{found}, and ", setting, " is the largest score of their scale"))
 
 
 def _draw_pairs(pairs: LabelledPairs, subset: Subsample) -> LabelledPairs:

@@ -60,6 +60,7 @@ class Method(ABC):
     trains_sentences: ClassVar[bool] = True  # False: the encoder is the start of a method that learns sentence embeddings
     text_role: ClassVar[str] = "document"  # the prompt of the start that training texts have; "": its default prompt
     is_cross_encoder: ClassVar[bool] = False  # True: `embed` takes rows of joined pairs and returns their score
+    reads_pairs: ClassVar[bool] = False  # True: the text is labelled pairs, in the columns sentence1 and sentence2
     reads_packed: ClassVar[bool] = False  # True: rows may hold several sentences (`data.pack`)
 
     @property

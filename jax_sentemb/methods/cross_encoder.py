@@ -43,6 +43,7 @@ class CrossEncoder(Method):
     classes: tuple[str, ...] = setting(("entailment", "neutral", "contradiction"), used_if="task=classes")
     top_score: float = setting(5.0, above=0, used_if="task=scores")  # the largest gold score (STS-B: 5)
     pooling: str = setting("cls", choices=("cls",))  # the score is read from [CLS]
+    reads_pairs = True
     is_cross_encoder = True  # `embed` takes rows of joined pairs and returns their scores
 
     def check(self, encoder: TokenEncoder, batch_size: int) -> None:
@@ -55,7 +56,9 @@ class CrossEncoder(Method):
 
     def examples(self, corpus: Corpus, seed: int) -> Examples:
         """Return pairs with a class or a score, as one row each."""
-        return corpus.pairs(tuple(self.classes) if self.task == "classes" else (), joined=True)
+        if self.task == "classes":
+            return corpus.pairs(tuple(self.classes), joined=True)
+        return corpus.pairs(joined=True, top_score=self.top_score)
 
     def init(self, encoder: TokenEncoder, loaded: Params, key: Key[Array, ""]) -> InitialState:
         """Return the parameters {"encoder", "pooler", "classifier"}. The pooler may come from the directory."""

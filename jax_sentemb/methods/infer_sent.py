@@ -32,6 +32,7 @@ class InferSent(Method):
     hidden: int = setting(2048, least=1)  # width of the LSTM in each direction
     classifier_width: int = setting(512, least=1)  # width of the layers above the pair
     pooling: str = setting("max", choices=("max",))  # the maximum over time
+    reads_pairs = True
 
     @property
     def embedding_params(self) -> tuple[str, ...]:

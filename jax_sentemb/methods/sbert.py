@@ -36,6 +36,7 @@ class SBERT(EmbeddingMethod):
     pooling: str = setting("mean", choices=POOLINGS)  # how token states become an embedding
     convolution: Convolution | None = None  # IS-BERT's, between encoder and pooling; None: not used
     text_role: ClassVar[str] = ""  # scored pairs are read with the default prompt too
+    reads_pairs: ClassVar[bool] = True
 
     def check(self, encoder: TokenEncoder, batch_size: int) -> None:
         """Raise ConfigError if a setting is out of range."""
@@ -49,7 +50,7 @@ class SBERT(EmbeddingMethod):
 
     def examples(self, corpus: Corpus, seed: int) -> Examples:
         """Return pairs with a class or a score."""
-        return corpus.pairs(tuple(self.classes) if self.task == "classes" else ())
+        return corpus.pairs(tuple(self.classes)) if self.task == "classes" else corpus.pairs(top_score=self.top_score)
 
     def init(self, encoder: TokenEncoder, loaded: Params, key: Key[Array, ""]) -> InitialState:
         """Return the parameters {"encoder", "cnn", "classifier"}; the convolution is loaded or fresh.

@@ -52,7 +52,8 @@ class Study(NamedTuple):
 def headline(scores: dict[str, Any]) -> dict[str, float]:
     """Return the numbers of scores.json that a table shows: Spearman x 100 over all pairs and scores of other tasks.
 
-    Without labels they are retrieval and uniformity. Argument pairs have both correlations, as means over topics.
+    Without them they are the measures on the user's own labels or queries, or the agreement with a teacher, or else retrieval and
+    uniformity. Argument pairs have both correlations, as means over topics.
     """
     numbers = {name: result["spearman"]["all"] for name, result in scores["scores"].items() if name != ARGUMENTS}
     if ARGUMENTS in scores["scores"]:
@@ -62,6 +63,9 @@ def headline(scores: dict[str, Any]) -> dict[str, float]:
         }
     for result in scores.get("transfer", {}).values():
         numbers |= result["headline"]
+    numbers |= {f"dev {name}": value for name, value in scores.get("dev", {}).items()}
+    if not numbers and "teacher" in scores:
+        numbers = {f"agreement {name}": value for name, value in scores["teacher"]["agreement"].items()}
     return numbers or {name: scores["diagnostics"][name] for name in ("retrieval", "uniformity") if name in scores["diagnostics"]}
 
 
@@ -82,8 +86,8 @@ def average_note(sets: Sequence[str]) -> str:
 def table(rows: list[Row]) -> str:
     """Return Markdown with one row for runs that differ only in their seeds: the mean and the sample standard deviation."""
     columns, groups = summary(rows)
-    lines = [f"| settings | runs | {' | '.join(map(markdown, columns))} |", "|---|--:|" + "--:|" * len(columns)]
-    lines += [f"| {markdown(label)} | {runs} | {' | '.join(cells)} |" for label, runs, cells in groups]
+    lines = [f"| {' | '.join(['settings', 'runs', *map(markdown, columns)])} |", "|---|--:|" + "--:|" * len(columns)]
+    lines += [f"| {' | '.join([markdown(label), runs, *cells])} |" for label, runs, cells in groups]
     if "average" in columns:
         lines += ["", average_note(averaged(rows))]
     return "\n".join(lines)
@@ -132,7 +136,8 @@ def difference_cells(rows: Sequence[Row], baselines: Mapping[str, str]) -> list[
     """Return the average of each run minus that of its baseline with the same seeds and settings (miCSE Fig. 4)."""
     sets, sized = averaged(rows), _sized(rows)
     twins = {_pair(row, row["settings"].get(VARIANT, "")): _average(row, sets) for row in sized}
-    pairs = ((row, twins.get(_pair(row, baselines.get(row["settings"].get(VARIANT, ""), "")))) for row in sized)
+    compared = [row for row in sized if row["settings"].get(VARIANT) in baselines]
+    pairs = ((row, twins.get(_pair(row, baselines[row["settings"][VARIANT]]))) for row in compared)
     return _cells((row, _average(row, sets) - base) for row, base in pairs if base is not None)
 
 

@@ -72,6 +72,7 @@ def _next_command(config: Config, workdir: Path, export: Path) -> str:
     is_file = user_path(config.data.files).is_file()
     files = config.data.files if is_file else str(written) if written.is_file() else "corpus.txt"
     columns = (config.data.column, config.data.join) if is_file else ("text", "")
+    columns = ("sentence1,sentence2", "") if is_file and config.method.reads_pairs else columns
     if config.method.is_cross_encoder:
         command = ["jax-sentemb", "evaluate", "--model", str(workdir), "--data", "path/to/SentEval/data", "--tasks", "sts"]
     elif not config.method.trains_sentences:  # not an encoder of sentences yet

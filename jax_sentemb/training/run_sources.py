@@ -85,9 +85,10 @@ def selection_sources(config: Config, setup: RunSetup) -> dict[str, Any]:
     if setup.held_out:
         held_out = hashlib.sha256(json.dumps(setup.held_out.sentences).encode())
         held_out.update(setup.held_out.vectors.tobytes())
-        judge = "" if config.eval.held_out else config.eval.teacher
-        name = corpus_name(config.eval.held_out) or _names(teacher_names(judge)) or "data.validation"
-        sources["eval.teacher" if judge else "eval.held_out"] = Source(name, held_out.hexdigest())._asdict()
+        # One name for all: whichever setting chose the sentences, agreements on others cannot be compared.
+        judge = _names(teacher_names(config.eval.teacher))
+        name = corpus_name(config.eval.held_out) or (f"sentences for {judge}" if judge else "data.validation")
+        sources["eval.held_out"] = Source(name, held_out.hexdigest())._asdict()
     return sources
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from jax_sentemb import provenance
-from jax_sentemb.config import Config, check, swept
+from jax_sentemb.config import Config, check, flatten, swept
 from jax_sentemb.errors import ConfigError, DataError, Setting, UserError, plain
 from jax_sentemb.files import print_warning, read_limited, write_json
 from jax_sentemb.parallel import is_main_process
@@ -176,9 +176,10 @@ def run_all(
             if stopped := run(item.config, workdir / item.folder):
                 return stopped
             row |= _result(workdir / item.folder)
-        except ConfigError as error:  # invalid settings affect every run
-            raise error.at(f"{item.label}: ") from None
         except UserError as error:
+            if item.folder in finished_rows or (isinstance(error, ConfigError) and not rows):
+                # Its earlier result stays in the tables; invalid settings affect every run, unless another one has finished.
+                raise error.at(f"{item.label}: ") from None
             print(plain(f"error: {item.label}: {error}"), file=sys.stderr, flush=True)
             row["error"] = without_folders(str(error))
             code = error.exit_code
@@ -202,14 +203,20 @@ def _expanded(config: Config) -> list[Expanded]:
     """Return the runs of a sweep.
 
     Raises:
-        ConfigError: Two runs would share a folder.
+        ConfigError: Two runs are the same, or would share a folder.
     """
     expanded = []
     for chosen, run in variants(config):
         public = {name: public_value(value) for name, value in chosen.items()}
         expanded.append(Expanded(public, run, _label(public), _folder(_label(public))))
     labels: dict[str, str] = {}
+    known: dict[tuple[str | None, str], str] = {}
     for run in expanded:
+        settings = run.chosen.get(VARIANT), json.dumps(flatten(run.config), default=str)
+        if settings in known:
+            problem = f": {known[settings]} and {run.label} are the same run; give each value once"
+            raise ConfigError(Setting("sweep", config.sweep), problem)
+        known[settings] = run.label
         if run.label != labels.setdefault(run.folder, run.label):
             raise ConfigError(
                 f"sweep: {labels[run.folder]} and {run.label} would share the folder {run.folder}: run them in two work directories"
@@ -297,7 +304,8 @@ def _result(folder: Path) -> dict[str, Any]:
         result["step"] = content["step"]
     with contextlib.suppress(OSError):
         corpus = json.loads(read_limited(folder / "run.json")).get("corpus", {})
-        result |= {"sentences": corpus["sentences"]} if "sentences" in corpus else {}
+        count = corpus.get("sentences", corpus.get("pairs"))  # of a method on labelled pairs
+        result |= {} if count is None else {"sentences": count}
     return result
 
 
