@@ -58,12 +58,12 @@ def test_scores_of_another_scale_are_refused_or_noted(tmp_path, capsys):
         return corpus.pairs(top_score=5.0)
 
     for low, high in ((0, 100), (-1, 5)):
-        with pytest.raises(DataError, match=rf"method\.top_score=5\.0: the scores of the pairs are {low} to {high}; give"):
+        with pytest.raises(DataError, match=rf"method\.top_score=5\.0: the scores of a\.tsv are {low} to {high}; give"):
             pairs(low, high)
     assert len(pairs(0, 4.5).lengths) == 2
     assert capsys.readouterr().err == ""
     pairs(0, 1)
-    assert "the scores of the pairs are 0 to 1, and --config.method.top_score=5.0 is the largest" in capsys.readouterr().err
+    assert "the scores of a.tsv are 0 to 1, and --config.method.top_score=5.0 is the largest" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -264,16 +264,8 @@ def _train_command(recipe: str, settings: dict[str, Any]) -> str:
 
 def _table_command(corpus: CorpusSummary, model: str, *options: str) -> str:
     """Return the command that makes a static table of a model."""
-    command = [
-        "jax-sentemb",
-        "distill",
-        "--model",
-        model,
-        "--corpus",
-        corpus.files,
-        *text_options(corpus.column, corpus.join),
-        *options,
-    ]
+    command = ["jax-sentemb", "distill", "--model", model, "--corpus", corpus.files]
+    command += [*text_options(corpus.column, corpus.join), *options]
     return shlex.join([*command, "--output", "models/static"])
 
 
@@ -295,15 +287,8 @@ def _few_to_embed(corpus: CorpusSummary) -> dict[str, Any]:
 
 def _adapt(corpus: CorpusSummary) -> Advice:
     """Return the advice for a sentence encoder: a short training that helped in measurements, or to use it as it is."""
-    encode = [
-        "jax-sentemb",
-        "encode",
-        "--model",
-        corpus.weights,
-        "--input",
-        corpus.files,
-        *text_options(corpus.column, corpus.join),
-    ]
+    encode = ["jax-sentemb", "encode", "--model", corpus.weights, "--input", corpus.files]
+    encode += text_options(corpus.column, corpus.join)
     batch = min(corpus.batch_size, corpus.usable)
     flags = {"data.files": corpus.files, "encoder.weights": corpus.weights, **corpus.columns}
     flags |= {"data.tokenizer": corpus.tokenizer} if corpus.tokenizer else {}

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from jax_sentemb.data.copies import SpanMasked, TokensDeleted, WordRepeated
-from jax_sentemb.data.corpus_files import open_corpus
+from jax_sentemb.data.corpus_files import corpus_name, open_corpus
 from jax_sentemb.data.crops import CHUNK, CropPairs
 from jax_sentemb.data.examples import NeighbourPairs, Perturbed, RoundRobin
 from jax_sentemb.data.packing import LONGEST, pack
@@ -182,9 +182,10 @@ class Corpus:
 
         A row is two texts, or one `joined` text.
         """
-        pairs = read_pairs(self._files(True)[0], classes)
+        files = self._files(True)[0]
+        pairs = read_pairs(files, classes)
         if not classes and len(pairs.labels):
-            _check_scores(pairs.labels, top_score)
+            _check_scores(pairs.labels, top_score, corpus_name(files))
         if self._subset.size:
             pairs = _draw_pairs(pairs, self._subset)
         self.sentences, self.tokenizer = pairs.sentences, self._make_tokenizer(pairs.sentences)
@@ -192,10 +193,10 @@ class Corpus:
         return PairTokens(pairs, self.tokenizer, self._max_seq_length, joined)
 
 
-def _check_scores(scores: Float[np.ndarray, " pairs"], top_score: float) -> None:
-    """Raise DataError for scores below 0 or above `top_score`, and warn of scores that are all far below it."""
+def _check_scores(scores: Float[np.ndarray, " pairs"], top_score: float, name: str) -> None:
+    """Raise DataError for scores of a file below 0 or above `top_score`, and warn of scores that are all far below it."""
     lowest, highest = scores.min(), scores.max()
-    found, setting = f"the scores of the pairs are {lowest:g} to {highest:g}", Setting("method.top_score", top_score)
+    found, setting = f"the scores of {name} are {lowest:g} to {highest:g}", Setting("method.top_score", top_score)
     if lowest < 0 or highest > top_score:
         raise DataError(setting, f": {found}; give the largest score of their scale, which begins at 0")
     if highest <= top_score / 2:
