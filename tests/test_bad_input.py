@@ -252,8 +252,8 @@ def tokenizer():
 
 def lines_in_plain_python(content):
     """The sentences of a valid UTF-8 file by the rules, written another way."""
-    lines = content.removeprefix(b"\xef\xbb\xbf").split(b"\n")
-    return [line.removesuffix(b"\r").decode() for line in lines if any(byte > 32 for byte in line)]
+    lines = content.removeprefix(b"\xef\xbb\xbf").decode().split("\n")
+    return [line.removesuffix("\r") for line in lines if any(sign > " " and not sign.isspace() for sign in line)]
 
 
 def read_as_the_rules_say_or_refuse(folder, tokenizer, name, content):

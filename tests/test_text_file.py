@@ -38,6 +38,6 @@ def test_a_blank_line_may_hold_white_space_of_any_script(tmp_path):
 def test_a_blank_line_may_be_in_two_blocks(tmp_path, monkeypatch):
     path = tmp_path / "a.txt"
     path.write_bytes(b"a\n" + "\u3000".encode() * 4 + b"\nb\n")
-    for block, sentences in ((8, 2), (11, 2), (6, 3)):  # the last one ends within a character, so it cannot be told
+    for block in range(3, 20):  # most of them end within a character
         monkeypatch.setattr("jax_sentemb.data.text_file.BLOCK", block)
-        assert scan(path, lambda starts: None)[:2] == (3, sentences)
+        assert scan(path, lambda starts: None)[:2] == (3, 2)

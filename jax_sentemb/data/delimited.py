@@ -71,22 +71,23 @@ def read_rows(path: Path, lines: Iterable[str], delimiter: str, quotes: bool, st
     Raises:
         DataError: The quotes are wrong. The message names the first line after the last valid row.
     """
+    lines = iter(lines)
+    header = next(lines, "")
+    if "\r" in header.rstrip("\r") and "\n" not in header:
+        raise DataError(f"{path} has carriage returns and no line feed, so it is one line: try tr '\\r' '\\n'")
+    lines = itertools.chain([header] if header else [], lines)
     if not quotes:
         stripped = (line.removesuffix("\n").removesuffix("\r") for line in lines)
         yield from ((number, line.split(delimiter) if line else []) for number, line in enumerate(stripped, 1))
         return
-    lines = iter(lines)
-    header = next(lines, "")
-    rows, last_valid = _csv.reader(itertools.chain([header], lines), delimiter=delimiter, strict=strict), 0
+    rows, last_valid = _csv.reader(lines, delimiter=delimiter, strict=strict), 0
     try:
         for fields in rows:
             last_valid = rows.line_num
             yield last_valid, fields
     except _csv.Error as error:
-        if not last_valid:
-            _check_line_ends(path, header)
-            if '";"' in header:
-                raise DataError(f"{path} {SEMICOLONS}") from None
+        if not last_valid and '";"' in header:
+            raise DataError(f"{path} {SEMICOLONS}") from None
         raise DataError(
             f"{path} cannot be read as a table from line {last_valid + 1} on: {error}; look for a quote that is not closed"
         ) from error
@@ -105,7 +106,6 @@ def select_columns(
             header.
     """
     number, header = next(rows, (1, []))
-    _check_line_ends(path, "".join(header))
     check_header(header, f"{path} line {number}")
     if missing := [name for name in names if name not in header]:
         existing = " ".join(", ".join(header).split())[:200]  # a quoted name may contain line breaks
@@ -119,12 +119,6 @@ def select_columns(
             continue
         check_width(row, header, f"{path} line {number}")
         yield number, [None if column is None else row[column] for column in columns]
-
-
-def _check_line_ends(path: Path, header: str) -> None:
-    """Raise DataError if the first line has a carriage return without a line feed, which then ends the other lines too."""
-    if "\r" in header.replace("\r\n", ""):
-        raise DataError(f"{path} has lines that end with carriage returns alone: try tr '\\r' '\\n'")
 
 
 def check_header(header: Sequence[str], where: str) -> None:

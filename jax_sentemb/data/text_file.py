@@ -141,6 +141,11 @@ class Utf8Check:
         self._lines += block.count(b"\n")
         self._bytes += len(block)
 
+    @property
+    def unfinished(self) -> bytes:
+        """Return the bytes of a character that the next block continues."""
+        return self._decoder.getstate()[0]
+
 
 def scan(path: Path, write_starts: Callable[[bytes], Any]) -> tuple[int, int, str]:
     """Index a text file in one pass.
@@ -157,10 +162,12 @@ def scan(path: Path, write_starts: Callable[[bytes], Any]) -> tuple[int, int, st
     """
     digest, check = hashlib.sha256(), Utf8Check(path)
     offset = lines = sentences = open_start = returns = 0  # `open_start`: start of the line that the previous block did not finish
-    visible = np.zeros(1, bool)
+    visible, unfinished = np.zeros(1, bool), b""
     for block in read_blocks(path):
         digest.update(block)
         check(block)
+        block, unfinished = unfinished + block, check.unfinished  # from here on, blocks end where characters do
+        block = block[: len(block) - len(unfinished)]
         returns += block.count(b"\r")
         if offset == 0 and block.startswith(codecs.BOM_UTF8):
             block = block[3:]
@@ -228,11 +235,7 @@ def _is_blank(line: UInt8[np.ndarray, " bytes"]) -> bool:
     """Return whether a line has only white space and control characters."""
     if line.max() <= SPACE:
         return True
-    try:
-        text = line.tobytes().decode()
-    except UnicodeDecodeError:  # a block ends within a character
-        return False
-    return all(character <= chr(SPACE) or character in WHITE for character in text)
+    return all(character <= chr(SPACE) or character in WHITE for character in line.tobytes().decode())
 
 
 def _check_width(block: bytes, path: Path) -> None:
