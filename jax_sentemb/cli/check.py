@@ -14,7 +14,7 @@ from jax_sentemb.cli.encode import add_text_options
 from jax_sentemb.cli.program import EXIT_CODES, Parser, leave_out, positive, start
 from jax_sentemb.cli.recommend import Advice, CorpusSummary, advise, advised_length
 from jax_sentemb.data.corpus import MIN_ORDER_CHECK, TEXTS, is_ordered, is_running_text, several_sentences, words_in_common
-from jax_sentemb.data.corpus_files import open_text, sources_of
+from jax_sentemb.data.corpus_files import open_text, sources_of, text_options
 from jax_sentemb.data.quality import SUSPICIOUS, find_suspicious, histogram, token_lengths
 from jax_sentemb.data.records import Records
 from jax_sentemb.data.tables import column_names
@@ -298,21 +298,22 @@ def _near_advice(near: dict[str, Any], command: str) -> list[str]:
 def _dedup_command(options: argparse.Namespace, sources: Sequence[str], model: str) -> str:
     """Return a command that writes the corpus, which consists of `sources`, without near duplicates."""
     files = "corpus.txt" if options.files == "-" else options.files
-    column = ["--column", options.column] if options.column != "text" else []
     join = options.join or " " * ("," in options.column)
     endings = {match[0] if (match := ENDING.search(source)) else ".txt" for source in sources}
     output = f"unique{endings.pop() if len(endings) == 1 else '.txt'}"
-    settings = [*column, *(["--join", join] if join else []), *(["--model", model] if model else [])]
+    settings = [*text_options(options.column, join), *(["--model", model] if model else [])]
     return shlex.join(["jax-sentemb", "dedup", "--corpus", files, *settings, "--output", output])
 
 
 def _order(order: dict[str, Any]) -> str:
     if order["several_sentences"] >= TEXTS:
         return f"separate texts: {order['several_sentences']:.0%} of them have several sentences"
-    if order["in_common_neighbours"] is not None and order["consecutive"] is None:
-        return "no two sentences of a sample have a long word in common: not checked"
     if order["consecutive"] is None:
-        return f"fewer than {MIN_ORDER_CHECK:,} sentences: not checked"
+        is_short = order["in_common_neighbours"] is None
+        reason = (
+            f"fewer than {MIN_ORDER_CHECK:,} sentences" if is_short else "no two sentences of a sample have a long word in common"
+        )
+        return f"{reason}: not checked"
     verdict = "running text: neighbouring sentences belong together" if order["consecutive"] else "not running text"
     near, far = order["in_common_neighbours"], order["in_common_anywhere"]
     return f"{verdict} (neighbours have {near:.2%} of their long words in common, any two {far:.2%})"

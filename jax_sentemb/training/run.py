@@ -71,8 +71,8 @@ def _next_command(config: Config, workdir: Path, export: Path) -> str:
     written = workdir / "corpus.txt"  # of generated sentences
     is_file = user_path(config.data.files).is_file()
     files = config.data.files if is_file else str(written) if written.is_file() else "corpus.txt"
-    columns = (config.data.column, config.data.join) if is_file else ("text", "")
-    columns = ("sentence1,sentence2", "") if is_file and config.method.reads_pairs else columns
+    of_file = ("sentence1,sentence2", "") if config.method.reads_pairs else (config.data.column, config.data.join)
+    columns = of_file if is_file else ("text", "")
     if config.method.is_cross_encoder:
         command = ["jax-sentemb", "evaluate", "--model", str(workdir), "--data", "path/to/SentEval/data", "--tasks", "sts"]
     elif not config.method.trains_sentences:  # not an encoder of sentences yet

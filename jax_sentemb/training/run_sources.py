@@ -53,15 +53,16 @@ def run_sources(config: Config, setup: RunSetup, steps: int, start: Start | None
         steps: The number of steps.
         start: The sentence encoder that the run starts from.
     """
+    flat = flatten(config)
     settings = {
         name: value
-        for name, value in flatten(config).items()
+        for name, value in flat.items()
         if not name.removeprefix("pretrain.").startswith(RESUMABLE_SETTINGS) and name.removeprefix("pretrain.") not in INPUTS
     }
     for name in LENGTH:
         settings.pop(name, None)
     if config.optimizer.plateau_factor < 1:
-        settings |= {name: value for name, value in flatten(config).items() if name in PLATEAU_SETTINGS}
+        settings |= {name: flat[name] for name in PLATEAU_SETTINGS}
     if rate_depends_on_length(config.optimizer):
         settings["steps"] = steps
     text = getattr(setup.sentences, "fingerprint", "") if setup.parts == 1 else ""
