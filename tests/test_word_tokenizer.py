@@ -12,7 +12,6 @@ from jax_sentemb.data.corpus import Corpus, check_order, is_running_text
 from jax_sentemb.data.corpus_files import open_corpus
 from jax_sentemb.data.tokens import Subsample, tokenize
 from jax_sentemb.data.word_tokenizer import WordTokenizer, count_words
-from jax_sentemb.data.words import long_words_of
 from jax_sentemb.errors import ConfigError, DataError, ModelFileError
 from jax_sentemb.formats.word_model import is_word_model, write_word_model
 from jax_sentemb.inference.build import build_embedder
@@ -80,10 +79,6 @@ def test_a_shuffled_corpus_is_refused_and_running_text_is_not(tmp_path):
     assert "\n" not in str(caught.value)
     check_order(lines[:900], "a.txt")  # too few to tell
     check_order([f"{number:03x}" for number in range(1500)], "a.txt")  # nothing in common anywhere
-
-
-def test_long_words_are_those_of_four_letters_and_pairs_of_a_script_without_spaces():
-    assert long_words_of("The CAT plays, 三国演义 x नमस्ते") == {"plays", "三国", "国演", "演义", "नमस्ते"}
 
 
 def test_the_order_of_a_script_without_spaces_is_told_by_pairs_of_characters():

@@ -16,10 +16,10 @@ from jax_sentemb.data.perturb import RANKED
 from jax_sentemb.data.sentence_ends import sentence_spans
 from jax_sentemb.data.sentences import Sentences
 from jax_sentemb.data.targets import LineVectors, TaughtSentences
+from jax_sentemb.data.text_words import long_words_of
 from jax_sentemb.data.tokenizer import Lines, Tokenizer
 from jax_sentemb.data.tokens import ALL, Subsample, Tokens, draw, tokenize
 from jax_sentemb.data.word_tokenizer import WordTokenizer
-from jax_sentemb.data.words import long_words_of
 from jax_sentemb.errors import ConfigError, DataError, Setting, note_text
 from jax_sentemb.files import print_warning
 

@@ -25,8 +25,8 @@ from jax_sentemb.cosines import unit_length
 from jax_sentemb.data.cache import cache_folder
 from jax_sentemb.data.sentences import Sentences
 from jax_sentemb.data.targets import ConcatenatedVectors, LineVectors
+from jax_sentemb.data.text_words import words_of
 from jax_sentemb.data.tokens import Subsample, draw
-from jax_sentemb.data.words import words_of
 from jax_sentemb.errors import ConfigError, DataError, ResourceError, Setting, note_text
 from jax_sentemb.files import print_warning, sha256, user_path
 from jax_sentemb.formats.huggingface import resolve
