@@ -5,6 +5,7 @@ for instance --config.optimizer.learning_rate=1e-5. The comment next to or above
 """
 
 import dataclasses
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -113,8 +114,8 @@ class Evaluation:
     label_column: str = ""  # the column of the labels of `dev`; empty: `dev` has no labels
     text_column: str = setting("text", used_if="label_column")  # the column of the labelled texts of `dev`
     eval_steps: int = setting(250, least=-1)  # steps between evaluations; 0: only at the end; -1: after each epoch
-    # The score that selects the weights. Empty: the first that is available of dev, agreement with a teacher and validation,
-    # or else the last weights.
+    # The score that selects the weights. Empty: the first that is available of dev, agreement with a teacher and validation
+    # (SimCSE, Mirror-BERT, Contrastive Tension and SCT: without validation), or else the last weights.
     select: str = setting("", choices=("", "dev", "agreement", "validation", "retrieval", "last"))
     # A stronger model that judges a method without a teacher: how many of its nearest neighbours the encoder has too. Empty: none.
     teacher: str = ""
@@ -162,6 +163,12 @@ class Train:
     wandb: str = ""  # project in Weights & Biases; the environment variable WANDB_MODE=offline keeps data in the work directory
     on_nan: str = ""  # "rewind:K": after NaN, return to the last checkpoint and skip the last K batches; empty: end
     strict: bool = False  # end the run with exit 5 if the embeddings collapse, instead of printing a warning
+
+    def number_of_steps(self, epoch: int) -> int:
+        """Return the number of steps of a run whose epochs have `epoch` steps."""
+        if self.max_steps >= 0:
+            return self.max_steps
+        return math.ceil(round(self.num_train_epochs * epoch, 6))  # rounded, since 0.28 * 25 is a little more than 7
 
 
 @dataclass
@@ -305,6 +312,9 @@ def unused_notes(config: Config) -> list[str]:
     return [note_text(changed, " is not used, since ", cause) for changed, cause in (*own, *_unused_across(config))]
 
 
+OF_BERT = ("activations", "attention_block", "fused_attention", "remat")  # settings of `train`
+
+
 def _unused_across(config: Config) -> Iterator[tuple[Setting, Setting | str]]:
     """Yield each changed setting that another section makes useless, and the cause."""
     data, weights = config.data, getattr(config.encoder, "weights", "")
@@ -322,8 +332,15 @@ def _unused_across(config: Config) -> Iterator[tuple[Setting, Setting | str]]:
     if config.method.reads_pairs:
         causes |= dict.fromkeys(("data.column", "data.join"), "labelled pairs have columns of their own")
     if isinstance(config.encoder, Words):
-        of_bert = ("data.tokenizer", "data.vocab_size", "train.fused_attention", "train.attention_block", "train.remat")
+        of_bert = ("data.tokenizer", "data.vocab_size", *(f"train.{name}" for name in OF_BERT))
         causes |= dict.fromkeys(of_bert, "this recipe trains on word vectors")
+    if config.method.reads_consecutive:
+        causes["data.length_grouping"] = "a batch has consecutive sentences"
+    if config.method.is_cross_encoder:
+        causes["eval.diagnostic_sentences"] = "a cross-encoder has no embeddings"
+    teachers = getattr(config.method, "teacher", "").replace(" ", "")
+    if teachers and all(name.startswith("words:") for name in teachers.split(",")):
+        causes["method.teacher_precision"] = Setting("method.teacher", teachers)
     values, defaults = flatten(config), flatten(Config(config.method, encoder=type(config.encoder)()))
     yield from ((Setting(name, values[name]), cause) for name, cause in causes.items() if values[name] != defaults[name])
 

@@ -332,6 +332,7 @@ def field_comments(settings_type: type) -> dict[str, str]:
         for item in tree.body if isinstance(tree, ast.ClassDef) else ():
             if isinstance(item, ast.AnnAssign):
                 same_line = lines[(item.end_lineno or item.lineno) - 1].partition("  # ")[2]
+                same_line = "" if same_line.startswith("pyright:") else same_line
                 lines_before = reversed([line.strip() for line in lines[: item.lineno - 1]])
                 lines_above = [
                     line.removeprefix("# ") for line in itertools.takewhile(lambda line: line.startswith("# "), lines_before)

@@ -60,6 +60,16 @@ def test_the_term_is_the_weighted_distance_to_the_frozen_start(state):
     assert max(jax.tree.leaves(change)) > 1e-3
 
 
+@pytest.mark.parametrize("keep", ["better", "second"])
+def test_both_encoders_of_contrastive_tension_are_held(keep):
+    method = anchored(ContrastiveTension(anchor=WEIGHT, keep=keep))
+    start = create_state(method.inner, ENCODER, optax.sgd(0.1), {}, 0, make_mesh(4, jax.devices()[:1]))
+    for part in ("encoder", "first"):
+        moved = jax.tree.map(lambda leaf: leaf + 0.1 * jnp.sin(jnp.arange(leaf.size)).reshape(leaf.shape), start.params[part])
+        state = start._replace(params={**start.params, part: moved})
+        assert found_with(method, state)[1]["anchor"] > 0.005
+
+
 def test_gradient_caching_gives_the_same(state):
     whole, parts = (found_with(anchored(SimCSE(anchor=WEIGHT)), state, chunk) for chunk in (0, 2))
     np.testing.assert_allclose(parts[0], whole[0], rtol=1e-5)
@@ -77,7 +87,7 @@ def test_a_step_keeps_the_start(state):
 
 @pytest.mark.parametrize(
     "method",
-    [SimCSE(), MirrorBERT(span=0), ContrastiveTension(), SBERT(), ISBERT(), MaskedLM()],
+    [SimCSE(), MirrorBERT(span=0), ContrastiveTension(), ContrastiveTension(keep="second"), SBERT(), ISBERT(), MaskedLM()],
     ids=lambda one: type(one).__name__,
 )
 def test_every_method_that_embeds_has_the_setting(method, state):

@@ -89,8 +89,9 @@ def test_the_order_in_which_layers_are_given_changes_nothing(bert):
     np.testing.assert_array_equal(*values)
 
 
-def test_padding_changes_nothing(bert):
-    ami = AttentionMI(samples=40)
+@pytest.mark.parametrize("sampling", ["stratified", "gumbel", "replacement"])
+def test_padding_changes_nothing(bert, sampling):
+    ami = AttentionMI(samples=40, sampling=sampling)
     _, narrow, _ = information(bert, ami, *two_views(9))
     rows, seeds = two_views(9)
     wide = Rows(np.pad(rows.tokens, ((0, 0), (0, 3))), np.pad(rows.mask, ((0, 0), (0, 3))))

@@ -44,6 +44,7 @@ DEV = "eval/STSBenchmark-dev/spearman_cosine"
         ("", True, "", "validation"),
         ("", False, "STSBenchmark-dev", DEV),
         ("", False, "", ""),
+        ("validation", False, "", "validation"),  # of a method whose held-out accuracy selects only if it is asked for
         ("dev", True, "STSBenchmark-dev", DEV),
         ("last", True, "STSBenchmark-dev", ""),
         ("validation", True, "STSBenchmark-dev", "validation"),

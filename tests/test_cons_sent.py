@@ -364,7 +364,7 @@ def test_held_out_sentences_are_in_no_training_batch(tokens, count):
         parts = zip(getattr(rest, "parts", [rest]), getattr(held, "parts", [held]), strict=True)
         for training, kept in parts:
             assert not set(training.line) & set(kept.line)
-            assert len(kept) <= count
+            assert len(kept) == count
         assert len(rest) + len(held) == len(examples)
         assert rest.fingerprint != train_validation_split(examples, count, seed=2)[0].fingerprint
     row = np.array([3])

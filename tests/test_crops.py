@@ -9,8 +9,7 @@ from jax_sentemb.data.corpus import Corpus
 from jax_sentemb.data.sentence_ends import split_sentences
 from jax_sentemb.data.tokenizer import Tokenizer
 from jax_sentemb.errors import ConfigError, DataError
-from jax_sentemb.methods.crops import Crops
-from jax_sentemb.methods.views import TwoViews
+from jax_sentemb.methods.crops import Crops, Packs
 from jax_sentemb.settings import check_settings
 from jax_sentemb.types import TrainState
 
@@ -60,6 +59,9 @@ def test_a_pair_is_two_packs_of_a_document_and_every_place_is_drawn(examples, se
         first, second = made.texts(rows, epoch)
         places = [known[tuple(one.tolist()), tuple(other.tolist())] for one, other in zip(first, second, strict=True)]
         assert [document for document, _ in places] == [document for document, count in enumerate(counts) for _ in range(count)]
+        owner = [document for document, _ in places]
+        neighbours = np.abs(np.subtract.outer(found := made.labels(rows, epoch), found)) == 1
+        assert neighbours.tolist() == [[abs(a - b) == 1 and owner[a] == owner[b] for b in rows] for a in rows]
         seen |= set(places)
         for side in (first, second):
             assert all(len(ids) <= length for ids, length in zip(side, made.lengths[rows], strict=True))
@@ -120,17 +122,22 @@ def test_sentences_end_before_a_capital_letter_or_a_digit():
     assert split_sentences("  ") == []
 
 
-def test_the_loss_and_its_gradients_are_those_of_torch():
+@pytest.mark.parametrize("places", [None, (0, 2, 4, 6, 8), (0, 3, 4, 9, 2)])
+def test_the_loss_and_its_gradients_are_those_of_torch_without_neighbouring_pairs(places):
     views = [np.random.default_rng(number).normal(size=(5, 4)).astype(np.float32) for number in (0, 1)]
     state = TrainState({}, None, None, None, None, jnp.int32(0))
 
     def loss(first, second):
-        return Crops(temperature=0.2).objective({}, state, TwoViews(first, second, jnp.ones(5)))[0]
+        found = None if places is None else jnp.array(places, jnp.float32)
+        return Crops(temperature=0.2).objective({}, state, Packs(first, second, found))[0]
 
     found, gradients = jax.value_and_grad(loss, (0, 1))(*map(jnp.array, views))
     leaves = [torch.tensor(view, requires_grad=True) for view in views]
     first, second = (torch.nn.functional.normalize(leaf, dim=1) for leaf in leaves)
-    expected = torch.nn.functional.cross_entropy(first @ second.T / 0.2, torch.arange(5))
+    logits = first @ second.T / 0.2
+    for anchor, other in [(1, 2), (2, 1), (1, 4), (4, 1)] if places == (0, 3, 4, 9, 2) else []:
+        logits[anchor, other] = -torch.inf
+    expected = torch.nn.functional.cross_entropy(logits, torch.arange(5))
     expected.backward()
     assert float(found) == pytest.approx(expected.item(), rel=1e-5)
     for gradient, leaf in zip(gradients, leaves, strict=True):

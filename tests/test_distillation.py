@@ -6,6 +6,7 @@ import json
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from tiny_models import tiny_model
 
@@ -18,10 +19,12 @@ from jax_sentemb.losses import rank_distillation, similarity_distillation
 from jax_sentemb.methods.distillation import TEACHER, Distillation, Taught
 from jax_sentemb.models.bert import Bert
 from jax_sentemb.models.dense import DENSE
+from jax_sentemb.parallel import make_mesh
 from jax_sentemb.setting_texts import chosen_layers
 from jax_sentemb.training import setup
 from jax_sentemb.training.run import run
-from jax_sentemb.types import ROW_NUMBERS, TrainState
+from jax_sentemb.training.step import create_state, make_measure
+from jax_sentemb.types import ROW_NUMBERS, Batch, TrainState
 from tests.tiny_models import bert_config
 
 torch = pytest.importorskip("torch")
@@ -132,6 +135,17 @@ def test_the_queue_has_the_newest_teacher_vectors_first_with_their_rows():
     state = method.post_update(state_of({}, learned.queue, learned.queue_rows), (vectors, jnp.array([7.0, 8.0, 9.0])))
     np.testing.assert_array_equal(state.queue, np.concatenate([vectors, learned.queue[:2]]))
     assert state.queue_rows.tolist() == [7, 8, 9, 0, 1]
+
+
+def test_the_loss_of_held_out_sentences_ignores_their_numbers():
+    """They are counted apart from the sentences of the queue."""
+    method, mesh = Distillation(congen=1.0, queue_size=5), make_mesh(1, jax.devices()[:1])
+    taught = {TEACHER: {"vectors": normal(5, 5), "rows": np.arange(5, dtype=np.int32)}}
+    state = create_state(method, ENCODER, optax.sgd(0.1), taught, 0, mesh)
+    measure = make_measure(method, ENCODER, mesh)
+    batch = Batch(np.full((2, 4), 7, np.int32), np.ones((2, 4), bool), normal(2, 5))
+    batches = [batch._replace(row=np.array(rows, np.int32)) for rows in ((0, 1), (8, 9))]
+    assert len({float(measure(state, batch)["loss"]) for batch in batches}) == 1
 
 
 class ManyExamples:

@@ -86,6 +86,11 @@ def test_a_mistake_is_one_line(tmp_path, text, classes, says):
     assert "\n" not in str(caught.value)
 
 
+def test_capital_letters_make_no_difference_in_classes(tmp_path):
+    (tmp_path / "a.tsv").write_text("sentence1\tsentence2\tlabel\na\tb\tno\nc\td\tYES\n")
+    assert read_pairs(str(tmp_path / "a.tsv"), ("Yes", "No")).labels.tolist() == [1, 0]
+
+
 def test_what_is_no_text_is_named():
     with pytest.raises(DataError, match="row 3: sentence2 is int, not text"):
         make_pairs([("row 3", ("a", 5, 1.0))], (), "x")

@@ -172,7 +172,7 @@ def test_the_score_of_a_pair_is_the_output_or_the_log_probability_of_the_first_c
     [
         (SBERT("ranks"), r"method\.task=ranks is not one of scores, classes"),
         (SBERT(classes=("a",)), r"method\.classes=a must be at least two different names"),
-        (SBERT(classes=("a", "b", "a")), r"method\.classes="),
+        (SBERT(classes=("a", "b", "A")), r"method\.classes="),
         (SBERT(top_score=0.0), r"method\.top_score=0\.0"),
         (SBERT(pooling="max"), r"method\.pooling=max is not one of cls, mean, first_last"),
         (SBERT(pooling="cls", convolution=Convolution()), r"method\.pooling=cls cannot follow a convolution: set"),

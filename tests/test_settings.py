@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from jax_sentemb.cli.train import config_settings, parser
-from jax_sentemb.config import Config, unused_notes
+from jax_sentemb.config import Config, Train, unused_notes
 from jax_sentemb.errors import ConfigError, DataError, Setting, UserError, dotted, flag, keyword, spelled, yaml_key
 from jax_sentemb.methods.attention_mi import AttentionMI
 from jax_sentemb.methods.multi_view import MultiView
@@ -217,6 +217,11 @@ def test_a_changed_setting_without_effect_is_noted(changes, unused_name, cause):
         ("ct", "encoder.dropout", 0.5, "method.dropout=False"),
         ("quick_thoughts", "data.vocab_size", 64, "this recipe trains on word vectors"),
         ("quick_thoughts", "train.remat", True, "this recipe trains on word vectors"),
+        ("quick_thoughts", "train.activations", "bfloat16", "this recipe trains on word vectors"),
+        ("quick_thoughts", "data.length_grouping", 1, "a batch has consecutive sentences"),
+        ("multi_view", "data.length_grouping", 1, "a batch has consecutive sentences"),
+        ("cons_sent_ranking", "method.classifier_width", 64, "method.task=N"),
+        ("cross_encoder_stsb", "eval.diagnostic_sentences", 64, "a cross-encoder has no embeddings"),
         ("cross_encoder_stsb", "method.classes", ("a", "b"), "method.task=scores"),
     ],
 )
@@ -225,6 +230,12 @@ def test_a_changed_setting_that_the_recipe_does_not_use_is_noted(recipe, name, v
     assign(config, name, value)
     text = ",".join(value) if isinstance(value, tuple) else value
     assert [note.replace("--config.", "") for note in unused_notes(config)] == [f"{name}={text} is not used, since {cause}"]
+
+
+@pytest.mark.parametrize(("epochs", "epoch", "steps"), [(0.28, 25, 7), (2.2, 50, 110), (0.07, 100, 7), (0.281, 25, 8), (1.0, 3, 3)])
+def test_a_part_of_an_epoch_is_rounded_up(epochs, epoch, steps):
+    assert Train(num_train_epochs=epochs).number_of_steps(epoch) == steps
+    assert Train(num_train_epochs=epochs, max_steps=2).number_of_steps(epoch) == 2
 
 
 def test_the_first_condition_that_is_not_met_is_the_cause():

@@ -83,6 +83,21 @@ def test_a_run_that_cannot_start_closes_what_it_opened(tmp_path, monkeypatch):
     assert closed == ["checkpoints", "log"]
 
 
+def test_held_out_sentences_select_weights_of_simcse_only_if_they_are_asked_for(tmp_path):
+    config = tiny()
+    config.data.validation, config.eval.data, config.eval.select = 16, "", "validation"
+    with trainer.Trainer(config, tmp_path / "a") as session:
+        assert session.progress.selected_by == "validation"
+    config.eval.select = ""
+    with trainer.Trainer(config, tmp_path / "b") as session:
+        assert session.progress.selected_by == ""
+    config.optimizer.plateau_factor = 0.2
+    with pytest.raises(
+        ConfigError, match=r"optimizer\.plateau_factor=0\.2 needs a score: give eval\.dev=pairs\.tsv or eval\.select"
+    ):
+        trainer.Trainer(config, tmp_path / "c")
+
+
 @pytest.fixture(scope="module")
 def straight(tmp_path_factory):
     workdir = tmp_path_factory.mktemp("straight")

@@ -3,7 +3,7 @@
 from typing import Any
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Float, Int
 
 from jax_sentemb.data import perturb
 from jax_sentemb.data.examples import LazyArray
@@ -12,6 +12,7 @@ from jax_sentemb.data.sentences import Sentences
 from jax_sentemb.data.tokenizer import Tokenizer
 from jax_sentemb.data.tokens import Tokens
 from jax_sentemb.errors import DataError, Setting
+from jax_sentemb.types import ROW_NUMBERS
 
 CHUNK = 1 << 18  # lines that are processed at once
 
@@ -75,16 +76,19 @@ class CropPairs:
             for side in sides
         ]
 
-    def labels(self, rows: Int[np.ndarray, " rows"], epoch: int) -> None:
-        """Return None: these examples have no labels."""
-        return None
+    def labels(self, rows: Int[np.ndarray, " rows"], epoch: int) -> Float[np.ndarray, " rows"]:
+        """Return the places of the rows, whose difference is 1 if they are neighbours in a document, modulo ROW_NUMBERS."""
+        return ((rows + self._document(rows)) % ROW_NUMBERS).astype(np.float32)
 
     def _locate(self, rows: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return for each row: the first token row of its document, the size of the document, and its number in the document."""
         rows = np.arange(*rows.indices(len(self))) if isinstance(rows, slice) else np.asarray(rows)
-        document = np.searchsorted(self._ends, rows, side="right")
+        document = self._document(rows)
         before = self._ends[document] - self._counts[document] // self._window
         return self._first[document], self._counts[document], rows - before
+
+    def _document(self, rows: Int[np.ndarray, "*rows"]) -> Int[np.ndarray, "*rows"]:
+        return np.searchsorted(self._ends, rows, side="right")
 
     def _starts(self, rows: Int[np.ndarray, " rows"], epoch: int) -> Int[np.ndarray, " rows"]:
         """Return the number of the first sentence of each pair in its document: less than a window after the window of its row."""

@@ -248,19 +248,20 @@ def train_validation_split(examples: Examples, count: int, seed: int) -> tuple[E
     Raises:
         DataError: No example is left for training.
     """
-    if count >= len(examples):
+    shortest = min(examples.parts, key=len) if isinstance(examples, RoundRobin) else examples  # its sentences are in all parts
+    if count >= len(shortest):
         report = examples.report
         facts = counts_of_text({name: report[name] for name in ("lines", "blank", "duplicates") if report.get(name)})
         if unknown := report.get("unknown_token_rate"):
             facts.append(f"{unknown:.0%} unknown tokens")
         origin = f" ({', '.join(facts)})" if facts else ""
-        check_validation(count, len(examples), origin)
+        check_validation(count, len(shortest), origin)
     if getattr(examples, "ordered", False):
         rows = np.arange(len(examples) - count, len(examples))
     else:
-        rows = np.random.Generator(np.random.Philox(seed)).choice(len(examples), count, replace=False)
+        rows = np.random.Generator(np.random.Philox(seed)).choice(len(shortest), count, replace=False)
     if isinstance(examples, RoundRobin):
-        lines = np.sort(examples.line[rows])
+        lines = np.sort(shortest.line[rows])
         parts = (_divide(part, _rows_of_lines(part, lines), count) for part in examples.parts)
         training, validation = zip(*parts, strict=True)
         return RoundRobin(training), RoundRobin(validation)

@@ -80,9 +80,9 @@ def make_pairs(rows: Iterable[tuple[str, Sequence[Any]]], classes: tuple[str, ..
 
 
 def _class(label: Any, classes: tuple[str, ...], where: str) -> int:
-    name = str(label).strip().lower()
-    if name in classes:
-        return classes.index(name)
+    name, names = str(label).strip().lower(), [name.lower() for name in classes]
+    if name in names:
+        return names.index(name)
     if name.isdigit() and int(name) < len(classes):
         return int(name)
     raise DataError(

@@ -17,6 +17,7 @@ def info_nce(
     queue_valid: Bool[Array, " queue"] | None = None,
     negatives: bool = True,
     sentences: tuple[Shaped[Array, " batch"], Shaped[Array, " queue"]] | None = None,
+    places: Shaped[Array, " batch"] | None = None,
 ) -> tuple[Scalar, Scalar]:
     """Return the InfoNCE loss of pairs of embeddings, and the accuracy of the anchors.
 
@@ -34,6 +35,7 @@ def info_nce(
             loss of an anchor is log(1 + (B - 1) exp(-cosine / temperature)), as in its code.
         sentences: Numbers of the sentences of the batch and of the queue. An anchor's own sentence in the queue
             is no negative.
+        places: Where the pairs lie in the corpus. The pair before an anchor's and the one after it are no negatives.
 
     Returns:
         The loss, and the share of rows whose positive ranks first. Both are float32 scalars.
@@ -57,9 +59,11 @@ def info_nce(
     queued = None if queue is None else l2_normalize(lax.stop_gradient(queue))
     in_batch, in_queue = sentences or (jnp.arange(len(anchors)), None)
 
-    def rank(rows: tuple[Array, Array, Array]) -> tuple[Array, Array]:
-        anchors, index, sentence = rows
+    def rank(rows: tuple[Array, Array, Array, Array]) -> tuple[Array, Array]:
+        anchors, index, sentence, place = rows
         logits = jnp.matmul(anchors, against.T, precision=lax.Precision.HIGHEST) / temperature
+        if places is not None:
+            logits = jnp.where(jnp.abs(place[:, None] - places) == 1, -jnp.inf, logits)
         positive = jnp.take_along_axis(logits, index[:, None], axis=1)
         if queued is not None:
             to_queue = jnp.matmul(anchors, queued.T, precision=lax.Precision.HIGHEST) / temperature
@@ -71,7 +75,7 @@ def info_nce(
         loss = jax.nn.logsumexp(logits - positive, axis=1)  # small losses stay exact
         return loss, positive[:, 0] >= logits.max(axis=1)
 
-    rows = l2_normalize(anchors), jnp.arange(len(anchors)), in_batch
+    rows = l2_normalize(anchors), jnp.arange(len(anchors)), in_batch, in_batch if places is None else places
     loss, right = map_in_chunks(rank, rows, len(positives) + (0 if queue is None else len(queue)))
     return loss.mean(), right.mean()
 

@@ -42,7 +42,7 @@ class Anchored(Wrapped):
         """Encode with the inner method and compute the distance of every text to the start."""
         rows, embed = batch.rows, self.inner.embed
         start = jax.lax.stop_gradient(embed(encoder, params[ANCHOR], rows))
-        trained = [embed(encoder, weights, rows) for weights in self.inner.encoders(params).values()]
+        trained = [embed(encoder, {**params, "encoder": params[part]}, rows) for part in self.inner.encoder_parts]
         distance = sum(1.0 - paired_cosine(vectors, start) for vectors in trained) / len(trained)
         return AnchoredEncoding(
             self.inner.encode(encoder, params, state, batch, seeds), jnp.reshape(distance, (len(seeds), -1)).mean(axis=1)

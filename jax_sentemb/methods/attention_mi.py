@@ -9,11 +9,13 @@ from jaxtyping import Bool, Float, Int, Shaped, UInt
 from jax_sentemb.errors import ConfigError, Setting
 from jax_sentemb.losses import Scalar, correlation, gaussian_mutual_information
 from jax_sentemb.models.attention import Attention, Capture
+from jax_sentemb.models.bert_config import MAX_POSITIONS
 from jax_sentemb.models.layers import random_bits
 from jax_sentemb.settings import check_settings, setting
 from jax_sentemb.types import Array
 
 STREAM = 1 << 20  # none of the encoder's dropout streams
+SUBSET_STRIDES = 2 * MAX_POSITIONS**2, 1  # of the keys of "gumbel": slice, entry; they do not depend on padding
 MAX_SAMPLES = 1 << 15  # their square is a number of 32 bits
 
 
@@ -163,7 +165,7 @@ class AttentionMI:
         self, seeds: UInt[Array, " batch"], pool: Int[Array, "batch 1 1"], largest: int, slices: int
     ) -> Int[Array, "batch slices samples"]:
         """Return the `samples` entries with the largest random keys among the first `pool` of `largest` entries."""
-        keys = random_bits(seeds, STREAM, (slices, largest)) >> 1
+        keys = random_bits(seeds, STREAM, (slices, largest), SUBSET_STRIDES) >> 1
         keys = jnp.where(jnp.arange(largest) < pool, keys, 0)
         order = jnp.argsort(-keys.astype(jnp.int32), axis=-1)[..., : self.samples]
         return order % pool  # repeats entries of a pool smaller than `samples`

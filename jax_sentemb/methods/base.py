@@ -58,8 +58,11 @@ class Method(ABC):
     embeddings: ClassVar[tuple[str, ...]] = ()
     queues_embeddings: ClassVar[bool] = False  # True: the queue holds such embeddings
     trains_sentences: ClassVar[bool] = True  # False: the encoder is the start of a method that learns sentence embeddings
+    # False: held-out accuracy improves while the embeddings get worse, so it selects weights only where eval.select asks for it.
+    validation_selects: ClassVar[bool] = True
     text_role: ClassVar[str] = "document"  # the prompt of the start that training texts have; "": its default prompt
     is_cross_encoder: ClassVar[bool] = False  # True: `embed` takes rows of joined pairs and returns their score
+    reads_consecutive: ClassVar[bool] = False  # True: a batch has consecutive sentences of the corpus
     reads_pairs: ClassVar[bool] = False  # True: the text is labelled pairs, in the columns sentence1 and sentence2
     reads_packed: ClassVar[bool] = False  # True: rows may hold several sentences (`data.pack`)
 

@@ -55,7 +55,7 @@ class ConsSent(Method):
     task: str = setting("R", choices=(*CLASSIFIED, *RANKED, MULTITASK))
     k: int = setting(2, least=1)  # tokens that are changed, or candidates of N and C
     hidden: int = setting(2048, least=1)  # width of the LSTM in each direction
-    classifier_width: int = setting(512, least=1)  # width of the layers above the embedding
+    classifier_width: int = setting(512, least=1, used_if="task=D|P|I|R|MT")  # width of the layers above the embedding
     pooling: str = setting("max", choices=("max",))  # the maximum over time
 
     @property

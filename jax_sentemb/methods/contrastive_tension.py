@@ -42,6 +42,7 @@ class ContrastiveTension(EmbeddingMethod):
     ami: AttentionMI | None = None  # attention mutual information of the two encoders; None: not used
     keep: str = setting("better", choices=("better", "second"))  # the encoder to export; better: by eval.select
     encoder_parts: ClassVar[tuple[str, ...]] = ("encoder", "first")
+    validation_selects: ClassVar[bool] = False
 
     @property
     def embeddings(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]

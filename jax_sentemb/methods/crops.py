@@ -5,24 +5,34 @@ References:
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
-from jaxtyping import Key
+from jaxtyping import Float, Key
 
 from jax_sentemb.data.corpus import Corpus
 from jax_sentemb.data.examples import Examples
 from jax_sentemb.losses import alignment, info_nce
 from jax_sentemb.methods.base import EmbeddingMethod, InitialState, Objective, Seeds
-from jax_sentemb.methods.views import TwoViews, two_texts
+from jax_sentemb.methods.views import two_texts
 from jax_sentemb.models.encoder import TokenEncoder
 from jax_sentemb.models.pooling import POOLINGS
 from jax_sentemb.settings import setting
 from jax_sentemb.types import Array, Batch, Params, TrainState
 
 
+class Packs(NamedTuple):
+    """The embeddings of the two packs of each pair, and the place of the pair in the corpus."""
+
+    first: Float[Array, "batch embedding"]
+    second: Float[Array, "batch embedding"]
+    place: Float[Array, " batch"] | None
+
+
 @dataclass
 class Crops(EmbeddingMethod):
-    """InfoNCE of the two packs of a document, with the second packs of the other pairs of the batch as negatives.
+    """InfoNCE of the two packs of a document. The second packs of the other pairs of the batch are negatives.
+
+    Neighbouring pairs of a document may share a sentence, so they are no negatives of each other.
 
     The state's `params` are {"encoder"}.
     """
@@ -44,12 +54,13 @@ class Crops(EmbeddingMethod):
         """Return the parameters {"encoder"}."""
         return InitialState({"encoder": loaded["encoder"]})
 
-    def encode(self, encoder: TokenEncoder, params: Params, state: TrainState, batch: Batch, seeds: Seeds) -> TwoViews:
+    def encode(self, encoder: TokenEncoder, params: Params, state: TrainState, batch: Batch, seeds: Seeds) -> Packs:
         """Return the embeddings of both packs from one pass over 2B rows, each with its own dropout."""
-        return two_texts(encoder, params, batch.rows, seeds, self.pooling)
+        views = two_texts(encoder, params, batch.rows, seeds, self.pooling)
+        return Packs(views.first, views.second, batch.label)
 
-    def objective(self, params: Params, state: TrainState, encoded: TwoViews) -> Objective:
+    def objective(self, params: Params, state: TrainState, encoded: Packs) -> Objective:
         """Return the loss and the metrics."""
-        loss, accuracy = info_nce(encoded.first, encoded.second, self.temperature)
+        loss, accuracy = info_nce(encoded.first, encoded.second, self.temperature, places=encoded.place)
         metrics = {"contrastive": loss, "accuracy": accuracy, "alignment": alignment(encoded.first, encoded.second)}
         return loss, (metrics, None)

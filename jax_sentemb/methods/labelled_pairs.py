@@ -17,6 +17,6 @@ class EncodedPairs(NamedTuple):
 
 
 def check_classes(classes: tuple[str, ...]) -> None:
-    """Raise ConfigError unless there are at least two different classes."""
-    if len(set(classes)) < max(len(classes), 2):
+    """Raise ConfigError unless there are at least two classes that differ in more than capital letters."""
+    if len({name.lower() for name in classes}) < max(len(classes), 2):
         raise ConfigError(Setting("method.classes", tuple(classes)), " must be at least two different names")

@@ -35,6 +35,7 @@ class MirrorBERT(EmbeddingMethod):
     span: int = setting(5, least=0)  # characters of the second view that become one [MASK]; 0: none
     ami: AttentionMI | None = None  # attention mutual information, with span=0; None: not used
     embeddings: ClassVar[tuple[str, ...]] = ("first", "second")
+    validation_selects: ClassVar[bool] = False
 
     def check(self, encoder: TokenEncoder, batch_size: int) -> None:
         """Raise ConfigError if a hyper-parameter is out of range or two of them exclude each other."""

@@ -1,7 +1,7 @@
 """Multi-view sentence representations: a recurrent and a linear encoder learn from neighbouring sentences (Tang and de Sa 2019)."""
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -80,6 +80,7 @@ class MultiView(Method):
     iterations: int = setting(5, least=1, used_if="form=discriminative|both and remove_component")
     ensemble: str = "average"  # how views are joined: average, concatenation, or the name of one view
     pooling: str = "mean"  # pooling of each view over time: mean, max, min, last, or several joined by +
+    reads_consecutive: ClassVar[bool] = True
 
     @property
     def embedding_params(self) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """QuickThoughts: two encoders learn to find a sentence's neighbours in a batch (Logeswaran and Lee 2018)."""
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -42,6 +42,7 @@ class QuickThoughts(Method):
     context: int = setting(1, least=1)  # largest distance of neighbouring sentences
     itself: str = setting("zero", choices=("zero", "excluded"))  # score of a sentence with itself; zero: the code
     pooling: str = setting("last", choices=("last",))  # the last states
+    reads_consecutive: ClassVar[bool] = True
 
     @property
     def embedding_params(self) -> tuple[str, ...]:

@@ -46,6 +46,7 @@ class SCT(EmbeddingMethod):
     pooling: str = setting("mean", choices=POOLINGS)  # how token states become an embedding
     embeddings: ClassVar[tuple[str, ...]] = ("first", "second")
     queues_embeddings: ClassVar[bool] = True
+    validation_selects: ClassVar[bool] = False
 
     def examples(self, corpus: Corpus, seed: int) -> Examples:
         """Return distinct sentences, each with a copy that has repeated tokens if `repetition` is not 0."""

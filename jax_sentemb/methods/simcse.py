@@ -78,6 +78,7 @@ class SimCSE(EmbeddingMethod):
     mlm_probability: float = setting(0.15, above=0, below=1, used_if="mlm_weight")  # share of the tokens that this loss predicts
     ami: AttentionMI | None = None  # attention mutual information; None: not used
     momentum: Momentum | None = None  # momentum encoder with a queue of negatives; None: not used
+    validation_selects: ClassVar[bool] = False
     queues_embeddings: ClassVar[bool] = True  # `embeddings` is empty if it holds vectors after a head
 
     @property

@@ -175,7 +175,9 @@ def make_measure(method: Method, encoder: TokenEncoder, mesh: Mesh) -> Callable[
 
     def measure(state: TrainState, batch: Parts) -> Metrics:
         state = state._replace(step=jnp.zeros_like(state.step))
-        encoded = encode_parts(method, encoder, state.params, state, parts_of(batch), jax.random.wrap_key_data(state.rng))
+        # The rows of a queue are numbers among the sentences of training.
+        parts = tuple(part._replace(row=None) for part in parts_of(batch))
+        encoded = encode_parts(method, encoder, state.params, state, parts, jax.random.wrap_key_data(state.rng))
         loss, (metrics, _) = method.objective(state.params, state, encoded)
         return {"loss": loss, **metrics}
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from jax_sentemb.config import Config, flatten, unused_notes
 from jax_sentemb.data.batches import after_skips
-from jax_sentemb.errors import ModelFileError, NotFinite, Setting, note_text, stored_text
+from jax_sentemb.errors import ConfigError, ModelFileError, NotFinite, Setting, note_text, stored_text
 from jax_sentemb.evaluation.agreement import SELECTING
 from jax_sentemb.files import fingerprint
 from jax_sentemb.formats.checkpoint import Checkpoints
@@ -80,17 +80,18 @@ class Trainer:
         self.mesh = make_mesh(config.data.batch_size, fsdp=config.train.fsdp)
         check_attention(config.train, self.mesh)
         self.setup = setup = prepare(config, workdir, self.start)
-        measured = SELECTING if setup.held_out else ""
+        measured, method = SELECTING if setup.held_out else "", config.method
+        validates = setup.validation is not None and method.validation_selects
         self.progress = Progress(
-            selected_by=selected_by(
-                config.eval, setup.validation is not None, self.on_dev, config.method.is_cross_encoder, measured
-            ),
+            selected_by=selected_by(config.eval, validates, self.on_dev, method.is_cross_encoder, measured),
             scale={f"eval.{name}": getattr(config.eval, name) for name in ("max_seq_length", "diagnostic_sentences")},
             measured_on=selection_sources(config, setup),
         )
+        if config.optimizer.plateau_factor < 1 and not self.progress.selected_by:
+            factor = Setting("optimizer.plateau_factor", config.optimizer.plateau_factor)
+            raise ConfigError(factor, " needs a score: give ", Setting("eval.dev", "pairs.tsv"), " or ", Setting("eval.select"))
         epoch = setup.batches.steps_per_epoch
-        steps = config.train.max_steps
-        self.steps = steps if steps >= 0 else math.ceil(config.train.num_train_epochs * epoch)
+        self.steps = config.train.number_of_steps(epoch)
         self.eval_steps = config.eval.eval_steps if config.eval.eval_steps >= 0 else epoch
         sources = run_sources(config, setup, self.steps, self.start)
         agree(json.dumps(sources))
