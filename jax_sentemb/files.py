@@ -24,7 +24,9 @@ PARTIAL = ".partial"  # suffix of the names of temporary files and folders
 
 
 def split_name(text: str) -> tuple[str, str]:
-    """Return the parts of NAME=PATH; of a path alone, "" and the path."""
+    """Return the parts of NAME=PATH; of a path alone, "" and the path, which may contain =."""
+    if user_path(text).exists():
+        return "", text
     name, equals, path = text.partition("=")
     return (name, path) if equals and "/" not in name else ("", text)
 

@@ -3,6 +3,8 @@
 import copy
 import json
 import pickle
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -90,6 +92,14 @@ def test_every_setting_survives(directory, tmp_path, way):
     np.testing.assert_allclose(vectors, encoder.encode(SENTENCES), atol=1e-6)
     np.testing.assert_allclose(other.encode_query(SENTENCES), encoder.encode_query(SENTENCES), atol=1e-6)
     assert not np.allclose(vectors, SentenceEncoder(directory).encode(SENTENCES)[:, :3], atol=1e-3)
+
+
+def test_an_encoder_whose_file_states_more_dimensions_than_it_has_can_be_copied(directory, tmp_path):
+    folder = Path(shutil.copytree(directory, tmp_path / "wide"))
+    file = folder / "config_sentence_transformers.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "truncate_dim": 1000}))
+    encoder = SentenceEncoder(folder)
+    np.testing.assert_array_equal(copy.deepcopy(encoder).encode("a"), encoder.encode("a"))
 
 
 def test_a_copy_does_not_share_its_prompts(directory):

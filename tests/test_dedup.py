@@ -34,6 +34,21 @@ def dedup(model, corpus, output, *options, threshold=1):
     return program(main, ["jax-sentemb", *map(str, arguments)])
 
 
+@pytest.mark.parametrize("names_model", [True, False])
+def test_vectors_of_texts_of_unknown_pieces_are_compared_by_their_text(model, tmp_path, capsys, names_model):
+    (tmp_path / "a.txt").write_text("😀\n😎\n👍\na man plays the guitar\n", "utf-8")
+    encode = ["encode", "--model", model, "--input", tmp_path / "a.txt", "--output", tmp_path / "vectors"]
+    assert program(main, ["jax-sentemb", *map(str, encode)]) == 0
+    arguments = ["dedup", "--corpus", tmp_path / "vectors", "--corpus-text", tmp_path / "a.txt", "--output", tmp_path / "b.txt"]
+    arguments += ["--model", model] if names_model else []
+    assert program(main, ["jax-sentemb", *map(str, arguments)]) == 0
+    printed = capsys.readouterr()
+    assert ("4 of 4 records" if names_model else "2 of 4 records") in printed.out
+    assert (
+        "have only pieces that the tokenizer does not know" if names_model else "without --model, different texts"
+    ) in printed.err
+
+
 def test_lines_are_copied_with_their_line_ends_and_what_is_dropped_is_listed(model, tmp_path, capsys):
     corpus, output = tmp_path / "corpus.txt", tmp_path / "unique.txt"
     corpus.write_bytes(codecs.BOM_UTF8 + "\r\n".join(RECORDS).encode())

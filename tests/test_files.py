@@ -15,7 +15,7 @@ import pytest
 from jax_sentemb import files
 from jax_sentemb.data.tokenizer import Tokenizer
 from jax_sentemb.errors import BusyError, DataError
-from jax_sentemb.files import path_in_errors, replacing, sole_writer, staging, system_error, write_json, write_text
+from jax_sentemb.files import path_in_errors, replacing, sole_writer, split_name, staging, system_error, write_json, write_text
 
 ROOT = Path(__file__).parents[1]
 
@@ -71,6 +71,14 @@ with staging(Path({str(output)!r})), replacing(Path({str(output)!r})):
             assert sorted(os.listdir(tmp_path)) == sorted(["table.csv", first.name, folder.name])
     assert os.listdir(tmp_path) == ["table.csv"]
     assert output.read_text() == "first"  # the last one to be complete
+
+
+def test_a_folder_with_an_equals_sign_is_a_path(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert split_name("lr=0.1/model") == ("lr", "0.1/model")
+    (tmp_path / "lr=0.1" / "model").mkdir(parents=True)
+    assert split_name("lr=0.1/model") == ("", "lr=0.1/model")
+    assert split_name("a=lr=0.1/model") == ("a", "lr=0.1/model")
 
 
 def test_an_error_keeps_the_old_file_and_leaves_nothing(tmp_path):

@@ -51,6 +51,17 @@ def test_it_finds_what_float32_finds(stored, similarity, top_k, monkeypatch):
     assert found.indices.dtype == np.int64
 
 
+@pytest.mark.parametrize("value", [0.0, 0.3])
+def test_a_constant_dimension_does_not_hide_the_others(tmp_path, value):
+    rows, queries = ROWS.copy(), QUERIES.copy()
+    rows[:, 0] = queries[:, 0] = value
+    rows[:, 1:] *= 0.01  # their steps are far below 1
+    stored = vectors_of(rows, tmp_path, "int8")
+    unit = queries / np.linalg.norm(queries, axis=1, keepdims=True)
+    found, expected = int8_search.search_int8(unit, stored, 10, True, 20)[1], search(queries, stored, 10, rescore=0).indices
+    assert np.mean([len({*one} & {*other}) for one, other in zip(found, expected, strict=True)]) > 9
+
+
 def test_the_progress_counts_each_product_once(stored):
     counts = []
     search(QUERIES, stored, 10, progress=lambda *numbers: counts.append(numbers))

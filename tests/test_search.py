@@ -119,6 +119,11 @@ def test_sizes_that_do_not_fit_and_vectors_that_are_not_finite(vectors):
     ):
         with pytest.raises(NumericsError):
             function()
+    far = vectors.copy()
+    far[17] = -np.inf
+    for count in (2, len(vectors)):
+        with pytest.raises(NumericsError):
+            search(np.abs(vectors[:count]), far, similarity="dot")
     single = vectors[:1] * np.nan  # in no pair
     for function in (lambda: mine_pairs(single, 1), lambda: community_detection(single), lambda: deduplicate(single)):
         with pytest.raises(NumericsError):
@@ -217,3 +222,15 @@ def test_an_index_knows_its_vectors_and_damage_is_found(vectors, tmp_path):
                 search_index(vectors, index)
     with pytest.raises(DataError, match="directory"):
         search_index(vectors, tmp_path)
+
+
+def test_vectors_and_queries_that_are_not_finite_are_in_no_index(vectors, tmp_path):
+    pytest.importorskip("faiss")
+    broken = vectors.copy()
+    broken[1, 0] = np.nan
+    with pytest.raises(NumericsError):
+        build_index(broken, tmp_path / "index")
+    assert not list(tmp_path.iterdir())
+    build_index(vectors, tmp_path / "index")
+    with pytest.raises(NumericsError):
+        search_index(broken[:2], tmp_path / "index", 3)

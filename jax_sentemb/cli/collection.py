@@ -154,9 +154,10 @@ class Opener:
     def _check_vector_options(self) -> None:
         """Raise ConfigError for options that neither the vectors of --corpus nor queries need."""
         options = self.options
-        if options.corpus_text or getattr(options, "queries", None):
+        if getattr(options, "queries", None):
             return
-        leave_out(options, ("column", "join", "id"), f"--corpus {options.corpus} has vectors; give their text by --corpus-text")
+        if not options.corpus_text:
+            leave_out(options, ("column", "join", "id"), f"--corpus {options.corpus} has vectors; give their text by --corpus-text")
         if not hasattr(options, "queries"):  # which would be encoded
             problem = f"--corpus {options.corpus} has vectors, so nothing is encoded"
             leave_out(options, ("dtype", "batch_size", *(() if options.model else ("max_seq_length",))), problem)

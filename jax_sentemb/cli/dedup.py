@@ -23,6 +23,7 @@ from jax_sentemb.public_text import model_name, spreadsheet_cell
 from jax_sentemb.system.terminal import Progress, counted, json_text, table
 
 if TYPE_CHECKING:
+    from jax_sentemb.inference.encoder import SentenceEncoder
     from jax_sentemb.retrieval.deduplication import Deduplicated
 
 MODEL = "sentence-transformers/all-MiniLM-L6-v2"
@@ -138,8 +139,13 @@ def _find(options: argparse.Namespace, files: str, records: Records) -> tuple["D
     from jax_sentemb.retrieval.deduplication import deduplicate
 
     if is_vectors(options.corpus):
-        vectors: Any = Opener(options).corpus().vectors
+        opener = Opener(options)
+        vectors: Any = opener.corpus().vectors
         model = vectors.sources["model"]["name"] if getattr(vectors, "is_marked", False) else ""
+        if options.model:
+            vectors = _without_unknown(opener.encoder, vectors, vectors.empty_rows, records)
+        else:
+            note("without --model, different texts of which the tokenizer knows no piece, such as emoji, may be dropped as equal")
     else:
         vectors, model = _encode(options, files, records), model_name(options.model or MODEL)
     with counted("compare", "blocks") as progress:
@@ -148,8 +154,7 @@ def _find(options: argparse.Namespace, files: str, records: Records) -> tuple["D
 
 def _encode(options: argparse.Namespace, files: str, records: Records) -> Any:
     """Encode the texts into a folder next to the output, which an interrupted command may have begun."""
-    from jax_sentemb.inference.encoded_texts import encode_into, encoded_sources, texts_of_unknown_pieces
-    from jax_sentemb.retrieval.sources import WithEmptyRows, ZeroedRows
+    from jax_sentemb.inference.encoded_texts import encode_into, encoded_sources
 
     if not options.model:
         note(f"the model is {MODEL}, for English text; --model names another one")
@@ -165,14 +170,21 @@ def _encode(options: argparse.Namespace, files: str, records: Records) -> Any:
             f"{cut:,} texts longer than {encoder.max_seq_length} tokens were cut: they are compared by their beginnings; "
             "`encode --chunks mean` writes vectors of whole texts"
         )
-    rows: Any = vectors
+    return _without_unknown(encoder, vectors, records.empty_texts, records)
+
+
+def _without_unknown(encoder: "SentenceEncoder", vectors: Any, empty: Any, records: Records) -> Any:
+    """Return the vectors with zeros for texts of which the tokenizer knows no piece. The rows `empty` are of empty texts."""
+    from jax_sentemb.inference.encoded_texts import texts_of_unknown_pieces
+    from jax_sentemb.retrieval.sources import WithEmptyRows, ZeroedRows
+
     if len(unknown := texts_of_unknown_pieces(encoder, records.texts)):
-        rows = ZeroedRows(vectors, unknown)
+        vectors = ZeroedRows(vectors, unknown)
         note(
             f"{len(unknown):,} texts (the first is record {unknown[0]}) have only pieces that the tokenizer does not know, such as "
             "emoji: they are dropped only if their text is equal to that of a kept one"
         )
-    return WithEmptyRows(rows, records.empty_texts)
+    return WithEmptyRows(vectors, empty)
 
 
 def _remove_vectors(options: argparse.Namespace) -> None:

@@ -40,8 +40,7 @@ def main(argv: list[str]) -> int:
     records = open_text("--input", options.input, options.column, options.join, options.id)
     sentences, texts = records.sentences, records.texts
     encoder = load_encoder(options)
-    if options.truncate_dim and options.truncate_dim > encoder.get_sentence_embedding_dimension():
-        width = encoder.get_sentence_embedding_dimension()
+    if options.truncate_dim and options.truncate_dim > (width := encoder.full_width):
         raise ConfigError(f"--truncate-dim {options.truncate_dim}: the model has only {width} dimensions; give at most {width}")
 
     keywords: dict[str, Any] = {"normalize_embeddings": options.normalize, "truncate_dim": options.truncate_dim}

@@ -3,7 +3,7 @@
 from typing import Any
 
 from jax_sentemb.cli.collection import Collection, Opener, parser_of, print_empty, print_rows
-from jax_sentemb.cli.program import Parser, positive, start
+from jax_sentemb.cli.program import Parser, leave_out, positive, start
 from jax_sentemb.data.corpus_files import sources_of_option
 from jax_sentemb.errors import ConfigError, DataError
 from jax_sentemb.files import user_path
@@ -40,6 +40,10 @@ def main(argv: list[str]) -> int:
     options = parser().parse_args(argv[1:])
     if bool(options.queries) == bool(options.query):
         raise ConfigError("give either --queries FILE or --query TEXT")
+    if options.query:
+        leave_out(options, ("query_column", "query_id"), "--query gives the texts themselves")
+    if [options.corpus, options.corpus_text, options.queries].count("-") > 1:
+        raise ConfigError("only one option can read standard input (-): name a file for the others")
     for query in options.query:
         try:
             query.encode()
@@ -80,6 +84,7 @@ def main(argv: list[str]) -> int:
         in_memory, documents = query_vectors[:], corpus.documents.copy()
         documents[corpus.vectors.empty_rows] = -1
         hits = best_chunks(lambda rows, count: find(in_memory[rows], count), len(in_memory), documents, options.top_k)
+    empty = set(corpus.vectors.empty_rows.tolist())  # an index of vectors without a record of their text has these rows
     print_empty(corpus, queries)
     print_rows(
         (
@@ -87,7 +92,7 @@ def main(argv: list[str]) -> int:
             for number, (rows, scores) in enumerate(zip(hits.indices.tolist(), hits.scores.tolist(), strict=True))
             for query in [number if numbers is None else int(numbers[number])]
             for row, score in zip(rows, scores, strict=True)
-            if row >= 0  # there may be fewer results than top_k
+            if row >= 0 and (row not in empty or corpus.documents is not None)  # -1: there are fewer results than top_k
         ),
         options.json,
     )

@@ -167,8 +167,12 @@ class SentenceEncoder(ChangeableSettings):
 
     def get_sentence_embedding_dimension(self) -> int:
         """Return the width of an embedding, at most `truncate_dim`."""
-        width = self._embedder.width(self._params)
-        return min(width, self.truncate_dim or width)
+        return min(self.full_width, self.truncate_dim or self.full_width)
+
+    @property
+    def full_width(self) -> int:
+        """Return the width of an embedding without `truncate_dim`."""
+        return self._embedder.width(self._params)
 
     def encode(
         self,
@@ -238,7 +242,7 @@ class SentenceEncoder(ChangeableSettings):
         single = isinstance(sentences, str)
         texts = [sentences] if isinstance(sentences, str) else sentence_list(sentences)
         check_text(texts)
-        check_truncate_dim(truncate_dim, self._embedder.width(self._params))
+        check_truncate_dim(truncate_dim, self.full_width)
         truncate_dim = truncate_dim or self.truncate_dim
         convert = _tensor() if convert_to_tensor else (np.asarray if convert_to_numpy else jnp.asarray)
         before = self._prompt(prompt, prompt_name)
@@ -376,7 +380,8 @@ def _with_matrices_in(dtype: str, params: Params) -> Params:
 def _load_again(encoder_type: type[SentenceEncoder], path: str, dtype: str, settings: dict[str, Any]) -> SentenceEncoder:
     encoder = encoder_type.load(path, dtype=dtype)
     for name, value in settings.items():
-        setattr(encoder, name, value)
+        if getattr(encoder, name) != value:  # a file may have a value that cannot be set, such as a width above that of the model
+            setattr(encoder, name, value)
     return encoder
 
 

@@ -19,7 +19,7 @@ from jax_sentemb.errors import ConfigError, DataError, Setting, first_line
 from jax_sentemb.files import replacing, sole_writer
 from jax_sentemb.provenance import SEARCH_INDEX, Source
 from jax_sentemb.retrieval.search import CORPUS_BLOCK, Hits
-from jax_sentemb.retrieval.sources import VectorSource, original_rows, prepare, rows_with_text
+from jax_sentemb.retrieval.sources import VectorSource, check_vectors, original_rows, prepare, rows_with_text
 from jax_sentemb.retrieval.vector_store import Vectors
 from jax_sentemb.types import OnProgress, no_progress
 
@@ -37,6 +37,9 @@ def build_index(
         file: The file to write.
         sources: What the vectors were made from; by default what `vector_sources` returns.
         progress: Called with the number of rows in the graph, and with the number of all rows.
+
+    Raises:
+        NumericsError: A vector is not finite. Nothing is written then.
     """
     faiss = _faiss()
     mark = provenance.mark(SEARCH_INDEX, vector_sources(vectors) if sources is None else sources)
@@ -47,7 +50,9 @@ def build_index(
     progress(0, len(vectors))
     for start in range(0, len(vectors), CORPUS_BLOCK):
         rows = np.arange(start, min(start + CORPUS_BLOCK, len(vectors)))
-        index.add_with_ids(np.asarray(prepare(vectors[start : start + CORPUS_BLOCK], True)), original_rows(rows, numbers))
+        block = np.asarray(prepare(vectors[start : start + CORPUS_BLOCK], True))
+        check_vectors(block)
+        index.add_with_ids(block, original_rows(rows, numbers))
         progress(int(rows[-1]) + 1, len(vectors))
     with sole_writer(file), replacing(file) as partial:
         faiss.write_index(index, str(partial))
@@ -79,6 +84,7 @@ def search_index(
     Raises:
         ConfigError: The queries have another width than the index, or faiss is not installed.
         DataError: The index is damaged, or was made from other sources.
+        NumericsError: A query is not finite.
     """
     faiss = _faiss()
     check_index(file, sources or {}, verify)
@@ -89,9 +95,11 @@ def search_index(
     queries = np.atleast_2d(queries)
     if index.d != queries.shape[1]:
         raise ConfigError(f"{file} is an index of {index.d} dimensions, the queries have {queries.shape[1]}")
+    prepared = np.asarray(prepare(queries, True))
+    check_vectors(prepared)
     k = min(top_k, index.ntotal)
     faiss.downcast_index(index.index).hnsw.efSearch = max(effort, k)
-    scores, rows = index.search(np.asarray(prepare(queries, True)), k)
+    scores, rows = index.search(prepared, k)
     return Hits(rows.astype(np.int64), rounded(scores, index.d))
 
 

@@ -160,6 +160,7 @@ def _products(queries: np.ndarray, ranges: np.ndarray) -> Products:
     import numkong  # pyright: ignore[reportMissingImports]
 
     low, step = quantization_steps(ranges)
+    step = np.where(ranges[0] == ranges[1], np.float32(0), step)  # a constant would take nearly all of the 8 bits
     low = low + 128 * step  # int8 levels begin at -128
     weights = queries * step
     scale = np.maximum(np.abs(weights).max(axis=1), np.finfo(np.float32).tiny) / LARGEST

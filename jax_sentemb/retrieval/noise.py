@@ -6,7 +6,7 @@ import numpy as np
 
 from jax_sentemb.cosines import rounded, unit_length
 from jax_sentemb.retrieval.search import search
-from jax_sentemb.retrieval.sources import VectorSource, check_finite, rows_at, rows_with_text
+from jax_sentemb.retrieval.sources import VectorSource, check_vectors, rows_at, rows_with_text
 
 SAMPLE = 1024  # rows whose pairs are compared
 QUANTILE = 0.999
@@ -35,7 +35,7 @@ def noise_level(vectors: VectorSource, seed: int = 0) -> NoiseLevel:
         return NoiseLevel(0.0, 0)
     chosen = np.sort(np.random.default_rng(seed).choice(len(vectors), count, replace=False))
     rows = unit_length(rows_at(vectors, chosen)).astype(np.float32, copy=False)
-    check_finite(rows)
+    check_vectors(rows)
     cosines = rounded(rows @ rows.T, rows.shape[1])[np.triu_indices(count, 1)]
     return NoiseLevel(float(np.quantile(cosines, QUANTILE)), len(cosines))
 

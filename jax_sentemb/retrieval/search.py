@@ -151,7 +151,7 @@ def _search_few(
             scores = np.vecdot(prepared[:, None], rows)
             if unit:
                 scores /= np.maximum(np.sqrt(np.vecdot(rows, rows)), 1e-12)
-        return np.where(np.isnan(scores), np.inf, scores)
+        return np.where(np.isfinite(scores), scores, np.inf)
 
     best = _no_hits(len(prepared), k)
     size = block_size(STRIPS * STRIP, len(corpus))
@@ -269,12 +269,12 @@ def community_detection(
 
 
 def _scores(left: Array, right: Array, unit: bool = True) -> Array:
-    """Return the products of all rows, divided by the lengths of the right rows if `unit`. NaN becomes Inf, as sorts drop NaN."""
+    """Return the products of all rows, divided by the lengths of the right rows if `unit`. Those not finite become Inf."""
     right = right.astype(jnp.float32)
     scores = jnp.matmul(left, right.T, precision=lax.Precision.HIGHEST)
     if unit:  # dividing the scores avoids a copy of the rows
         scores = scores / jnp.maximum(jnp.linalg.norm(right, axis=1), 1e-12)
-    return jnp.where(jnp.isnan(scores), jnp.inf, scores)
+    return jnp.where(jnp.isfinite(scores), scores, jnp.inf)
 
 
 @functools.partial(jax.jit, static_argnames="unit", donate_argnums=4)

@@ -156,9 +156,14 @@ def _is_source(value: Any) -> bool:
 
 
 def check_finite(scores: Float[np.ndarray, "..."]) -> None:
-    """Raise NumericsError if the best scores contain NaN or Inf. Scores that were NaN are Inf."""
+    """Raise NumericsError if the best scores contain Inf, which stands for a score that is not finite. -Inf is no score."""
     if not (scores < np.inf).all():
         raise NumericsError("some of the vectors are not finite (NaN or Inf)")
+
+
+def check_vectors(vectors: Float[np.ndarray, "..."]) -> None:
+    """Raise NumericsError if vectors contain NaN or Inf."""
+    check_finite(np.where(np.isfinite(vectors), 0, np.inf))
 
 
 def block_size(largest: int, count: int) -> int:
