@@ -5,6 +5,7 @@ import json
 import shlex
 from pathlib import Path
 from types import SimpleNamespace
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -160,6 +161,13 @@ def test_the_last_lines_in_python_continue_in_python(tmp_path, monkeypatch):
             assert last.startswith(f"next    {call}")
 
 
+class Reported(NamedTuple):
+    report: dict[str, float]
+
+    def __len__(self):
+        return 1008
+
+
 def test_the_first_lines_are_a_table_of_the_corpus():
     report = {"lines": 2008, "blank": 0, "truncated": 3, "mean_tokens": 26.4, "unknown_token_rate": 0.125, "max_seq_length": 48}
     setup = SimpleNamespace(examples=SimpleNamespace(report=report), missing_tasks=["STS13"], loaded={"encoder": {}})
@@ -169,7 +177,10 @@ def test_the_first_lines_are_a_table_of_the_corpus():
         "training  60 steps on 1 cpu device",
         "missing   STS13",
     ]
-    assert description(setup, 60, 1).splitlines() == lines
+    assert description(setup, 60, 1, 0).splitlines() == lines
+    setup.examples = Reported(report)
+    setup.parts, lines[2:2] = 1, ["held out  1,000 sentences, so 1,008 are trained on"]
+    assert description(setup, 60, 1, 1000).splitlines() == lines
     setup.loaded = {}
     new = "encoder   new, with random weights; --config.encoder.weights starts from a model"
-    assert description(setup, 60, 1).splitlines() == [new, *lines]
+    assert description(setup, 60, 1, 1000).splitlines() == [new, *lines]

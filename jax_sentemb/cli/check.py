@@ -261,7 +261,10 @@ def _whole(length: int, at_most: int) -> str:
 
 def _duplicates(count: int, length: int) -> str:
     """Return how many sentences are left out, and what is compared."""
-    return f"{count:,} are left out, whose first {length} tokens are those of an earlier one" if count else "no two are equal"
+    if not count:
+        return "no two are equal"
+    verb, whose = ("is", "its") if count == 1 else ("are", "their")
+    return f"{count:,} {verb} left out, because {whose} first {length} tokens equal those of an earlier sentence"
 
 
 def _bars(counts: dict[int, int]) -> list[tuple[str, str, str]]:

@@ -88,4 +88,4 @@ def _fact(row: Row, name: str) -> str:
 
 
 def _signed(difference: Estimate) -> str:
-    return f"{difference.value:+.2f} [{difference.low:+.1f}, {difference.high:+.1f}]"
+    return f"{difference.value:+.2f} [{difference.low:+.2f}, {difference.high:+.2f}]"

@@ -78,8 +78,8 @@ def _start_metadata(config: Config, start: Start | None) -> dict[str, Any]:
     return {"normalize": start.readout.normalize} | settings if is_kept(config, start) else settings
 
 
-def description(setup: RunSetup, steps: int, devices: int) -> str:
-    """Return the first lines of a run: its corpus, the lengths of its sentences, its steps, and missing evaluation sets."""
+def description(setup: RunSetup, steps: int, devices: int, held_out: int) -> str:
+    """Return the first lines of a run: corpus, lengths of sentences, `held_out` sentences, steps, missing evaluation sets."""
     report = setup.examples.report
     tokens = {name.removesuffix("_tokens"): value for name, value in report.items() if name.endswith("_tokens")}
     counts = {name: value for name, value in report.items() if isinstance(value, int) and not name.endswith(("_tokens", "_length"))}
@@ -91,6 +91,7 @@ def description(setup: RunSetup, steps: int, devices: int) -> str:
         "encoder": "" if setup.loaded else new,
         "corpus": ", ".join(counts_of_text({name: value for name, value in counts.items() if value})),
         "tokens": ", ".join(lengths),
+        "held out": f"{held_out:,} sentences, so {len(setup.examples):,} are trained on" if held_out and setup.parts == 1 else "",
         "training": f"{steps:,} steps on {devices} {jax.devices()[0].platform} device{'s' * (devices > 1)}",
         "missing": ", ".join(setup.missing_tasks),
     }
