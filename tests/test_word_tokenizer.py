@@ -1,5 +1,6 @@
 """Words as tokens, their table of vectors, ordered corpora, and word models as files."""
 
+import dataclasses
 import json
 
 import jax
@@ -123,9 +124,9 @@ def model(tmp_path_factory):
     tokenizer, loaded = word_table(Words(hidden_size=4), SENTENCES, [], 0)
     method, encoder = MultiView(hidden=3), WordsConfig(tokenizer.vocab_size, 4)
     params = jax.device_get(method.init(WordVectors(encoder), loaded, jax.random.key(0)).params)
-    settings = {name: getattr(method, name) for name in method.__dataclass_fields__}
+    settings = dataclasses.asdict(method)
     facts = {"method": "MultiView", "settings": settings, "max_seq_length": 16}
-    facts["encoder"] = {name: getattr(encoder, name) for name in encoder.__dataclass_fields__}
+    facts["encoder"] = dataclasses.asdict(encoder)
     write_word_model(folder, facts, params, tokenizer)
     return folder, build_embedder(facts, tokenizer)(params, SENTENCES)
 
