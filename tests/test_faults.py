@@ -32,6 +32,7 @@ FLAGS = (
     "--config.train.logging_steps=1",
     "--config.eval.data=",  # pairs cost a start two seconds; what is best is the loss of the sentences that are held out
     "--config.data.validation=16",
+    "--config.eval.select=validation",
     "--config.eval.eval_steps=25",  # after the second save began: the first checkpoint is complete before there is a best step
     "--config.eval.report_sentences=0",
 )

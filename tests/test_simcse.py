@@ -120,7 +120,7 @@ def test_a_sentence_is_no_negative_of_itself(monkeypatch, pairs):
         negatives = [entry for entry, row, counts in zip(unit(queue), in_queue, valid, strict=True) if counts and row != rows[i]]
         scores = np.exp(np.array([anchor @ other for other in [*unit(second), *negatives]]) / 0.5)
         losses.append(-np.log(scores[i] / scores.sum()))
-    found, _ = info_nce(first, second, 0.5, queue, valid, True, (jnp.array(rows, jnp.float32), jnp.array(in_queue)))
+    found, _ = info_nce(first, second, 0.5, queue, valid, (jnp.array(rows, jnp.float32), jnp.array(in_queue)))
     assert float(found) == pytest.approx(np.mean(losses), rel=1e-5)
     assert float(found) < 0.99 * float(info_nce(first, second, 0.5, queue, valid)[0])
 

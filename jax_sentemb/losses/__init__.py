@@ -18,7 +18,15 @@ from jax_sentemb.losses.context import (
     rows_from_orthonormal,
     towards_orthonormal_rows,
 )
-from jax_sentemb.losses.contrastive import alignment, contrastive_tension, info_nce, nt_xent, ranking_loss, symmetric_info_nce
+from jax_sentemb.losses.contrastive import (
+    alignment,
+    contrastive_tension,
+    info_nce,
+    info_nce_without_negatives,
+    nt_xent,
+    ranking_loss,
+    symmetric_info_nce,
+)
 from jax_sentemb.losses.information import correlation, gaussian_mutual_information, token_sentence_jsd
 from jax_sentemb.losses.similarities import cross_view, rank_consistency, rank_distillation, similarity_distillation
 from jax_sentemb.losses.words import negative_sampling, sampled_softmax_loss, softmax_cross_entropy
@@ -35,6 +43,7 @@ __all__ = [
     "cross_view",
     "gaussian_mutual_information",
     "info_nce",
+    "info_nce_without_negatives",
     "l2_normalize",
     "map_in_chunks",
     "merge_microbatches",

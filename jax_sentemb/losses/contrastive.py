@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Bool, Float, Shaped
 
-from jax_sentemb.losses.arrays import EPSILON, Embeddings, Scalar, cosine, l2_normalize, map_in_chunks, paired_cosine
+from jax_sentemb.losses.arrays import EPSILON, Embeddings, Scalar, l2_normalize, map_in_chunks, paired_cosine
 from jax_sentemb.types import Array
 
 
@@ -15,7 +15,6 @@ def info_nce(
     temperature: float,
     queue: Float[Array, "queue embedding"] | None = None,
     queue_valid: Bool[Array, " queue"] | None = None,
-    negatives: bool = True,
     sentences: tuple[Shaped[Array, " batch"], Shaped[Array, " queue"]] | None = None,
     places: Shaped[Array, " batch"] | None = None,
 ) -> tuple[Scalar, Scalar]:
@@ -31,8 +30,6 @@ def info_nce(
         temperature: Divides the cosines.
         queue: More negatives, without gradient.
         queue_valid: Which rows of the queue are filled; all if None.
-        negatives: False gives miCSE without negatives (Table 4): all logits but the positive's are 0, so the
-            loss of an anchor is log(1 + (B - 1) exp(-cosine / temperature)), as in its code.
         sentences: Numbers of the sentences of the batch and of the queue. An anchor's own sentence in the queue
             is no negative.
         places: Where the pairs lie in the corpus. The pair before an anchor's and the one after it are no negatives.
@@ -51,10 +48,6 @@ def info_nce(
         the denominator and the queue has negatives only. The printed equation lacks the positive, so it has no
         lower bound.
     """
-    if not negatives:
-        positive = jnp.diagonal(cosine(anchors, positives)) / temperature
-        rest = jnp.log(jnp.maximum(len(anchors) - 1, EPSILON))
-        return jax.nn.softplus(rest - positive).mean(), (positive > 0).mean()
     against = l2_normalize(positives)
     queued = None if queue is None else l2_normalize(lax.stop_gradient(queue))
     in_batch, in_queue = sentences or (jnp.arange(len(anchors)), None)
@@ -78,6 +71,33 @@ def info_nce(
     rows = l2_normalize(anchors), jnp.arange(len(anchors)), in_batch, in_batch if places is None else places
     loss, right = map_in_chunks(rank, rows, len(positives) + (0 if queue is None else len(queue)))
     return loss.mean(), right.mean()
+
+
+def info_nce_without_negatives(anchors: Embeddings, positives: Embeddings, temperature: float) -> tuple[Scalar, Scalar]:
+    """Return the InfoNCE loss of pairs with a logit of 0 in place of each negative, and the accuracy of the anchors.
+
+    The loss of an anchor is log(1 + (B - 1) exp(-cos(anchor_i, positive_i) / temperature)). It is an ablation of
+    `info_nce`: it shows what the negatives of the batch contribute.
+
+    Args:
+        anchors: One view of each sentence.
+        positives: Row i belongs to anchor i.
+        temperature: Divides the cosines.
+
+    Returns:
+        The loss, and the share of rows whose cosine is positive. Both are float32 scalars.
+
+    Example:
+        >>> loss, accuracy = info_nce_without_negatives(jnp.eye(3), jnp.eye(3), temperature=0.05)
+        >>> round(float(loss), 6), float(accuracy)
+        (0.0, 1.0)
+
+    References:
+        miCSE (Klein and Nabi 2023), Table 4, as in its code.
+    """
+    positive = paired_cosine(anchors, positives) / temperature
+    rest = jnp.log(jnp.maximum(len(anchors) - 1, EPSILON))
+    return jax.nn.softplus(rest - positive).mean(), (positive > 0).mean()
 
 
 def nt_xent(first: Embeddings, second: Embeddings, temperature: float) -> tuple[Scalar, Scalar]:

@@ -15,7 +15,7 @@ from jaxtyping import Float, Key
 from jax_sentemb.data.corpus import Corpus
 from jax_sentemb.data.examples import Examples
 from jax_sentemb.errors import ConfigError, Setting
-from jax_sentemb.losses import alignment, info_nce, rank_consistency
+from jax_sentemb.losses import alignment, info_nce, info_nce_without_negatives, rank_consistency
 from jax_sentemb.methods.attention_mi import AttentionMI
 from jax_sentemb.methods.base import Carry, EmbeddingMethod, InitialState, Objective, Seeds
 from jax_sentemb.methods.masked_lm import masked_lm_loss
@@ -160,7 +160,10 @@ class SimCSE(EmbeddingMethod):
             # Entry number k entered k // B steps ago. The product of step and batch size could overflow int32.
             queue_valid = jnp.arange(len(state.queue)) // len(first) < state.step
             sentences = None if encoded.row is None or state.queue_rows is None else (encoded.row, state.queue_rows)
-        loss, accuracy = info_nce(first, second, self.temperature, state.queue, queue_valid, self.negatives, sentences)
+        if self.negatives:
+            loss, accuracy = info_nce(first, second, self.temperature, state.queue, queue_valid, sentences)
+        else:
+            loss, accuracy = info_nce_without_negatives(first, second, self.temperature)
         metrics = {"contrastive": loss, "accuracy": accuracy, "alignment": alignment(first, second)}
         if self.rank_consistency:
             metrics["rank_consistency"] = rank_consistency(first, second, self.rank_temperature)
