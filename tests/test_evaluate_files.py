@@ -17,7 +17,9 @@ from jax_sentemb.cli.evaluate import main
 from jax_sentemb.cli.program import program
 from jax_sentemb.data import synthetic
 from jax_sentemb.errors import ConfigError, DataError
+from jax_sentemb.evaluation.measures import values_of
 from jax_sentemb.evaluation.model_spec import load_eval_model, parse_spec, with_trained_widths
+from jax_sentemb.evaluation.pair_task import PairTask
 from jax_sentemb.evaluation.retrieval_task import RetrievalTask
 from jax_sentemb.formats.sentence_transformers import write_export
 from jax_sentemb.inference import encoded_texts
@@ -177,7 +179,29 @@ def test_pairs_with_scores(models, tmp_path, capsys):
     assert scores["Pearson"]["value"] == pytest.approx(100 * scipy.stats.pearsonr(cosines, GOLD).statistic, abs=1e-3)
     low, high = scores["Spearman"]["interval"]
     assert low < scores["Spearman"]["value"] < high
-    assert "Pairs: 60 pairs, scores, pairs.tsv" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "Pairs: 60 pairs, scores, pairs.tsv" in shown
+    assert sum(line.lstrip().startswith("tf-idf") for line in shown.splitlines()) == 2  # its scores, and its difference
+
+
+def test_pairs_show_what_tf_idf_reaches(tmp_path):
+    vectorizer = pytest.importorskip("sklearn.feature_extraction.text").TfidfVectorizer
+    task = PairTask("--pairs", str(pairs_file(tmp_path / "pairs.tsv", GOLD)))
+    ((name, scored),) = task.baselines()
+    texts = list(dict.fromkeys(line for pair in zip(FIRST, SECOND, strict=True) for line in pair))
+    counts = vectorizer(token_pattern=r"\w+", norm=None, use_idf=False).fit(texts)
+    has_word = counts.transform(texts).toarray() > 0
+    rarity = np.log((1 + len(texts)) / (1 + has_word.sum(axis=0)))
+    first, second = (counts.transform(side).toarray() * rarity for side in (FIRST, SECOND))
+    cosines = (first * second).sum(1) / np.linalg.norm(first, axis=1) / np.linalg.norm(second, axis=1)
+    assert name == "tf-idf"
+    assert values_of(scored)["Spearman"] == pytest.approx(100 * scipy.stats.spearmanr(cosines, GOLD).statistic, abs=1e-6)
+
+
+def test_words_that_tell_no_pair_from_another_have_no_row(tmp_path):
+    file = tmp_path / "pairs.tsv"
+    file.write_text("sentence1\tsentence2\tscore\none\ttwo\t1\nthree\tfour\t2\n", encoding="utf-8")
+    assert not list(PairTask("--pairs", str(file)).baselines())
 
 
 def test_models_are_scored_in_the_order_of_the_command_line(models, tmp_path, capsys):
@@ -218,7 +242,9 @@ def test_labels_in_the_shell_and_in_python(models, tmp_path, capsys):
     assert "2 records have no text or no label" in shown.err
     content = json.loads((tmp_path / "out" / "labels.json").read_text(encoding="utf-8"))
     assert content["classes"] == {"0": 20, "1": 20, "2": 20, "single": 1}
-    assert list(content["scores"]) == ["one", "chance", "largest class"]
+    assert list(content["scores"]) == ["one", "tf-idf", "chance", "largest class"]
+    assert set(content["scores"]["tf-idf"]) == {"accuracy@1", "accuracy@5"}
+    assert set(content["scores"]["tf-idf"]["accuracy@1"]) == {"value", "interval", "difference"}
     found = SentenceEncoder(models[0]).evaluate(labels=file, label_column="section", column="body", resamples=20)
     assert found["texts"] == 61
     for measure, value in content["scores"]["one"].items():
@@ -271,7 +297,7 @@ MISTAKES = [
     (["MODEL", "--pairs", "PAIRS", "--split", "dev"], 2, "--split is an option of --retrieval; give --retrieval or leave it out"),
     (["MODEL", "--pairs", "PAIRS", "--data", "x"], 2, "--data cannot be combined with --pairs"),
     (["--pairs", "PAIRS"], 2, "no model: name a model directory"),
-    (["tf-idf", "--pairs", "PAIRS"], 2, "--model tf-idf: only encoders are scored on your own files"),
+    (["tf-idf", "--pairs", "PAIRS"], 2, "--model tf-idf: only encoders are scored on your own files; leave it out, since"),
     (["MODEL@whiten", "--pairs", "PAIRS"], 2, "whiten is an option of SentEval's tasks; leave it out"),
     (["MODEL@500", "--pairs", "PAIRS"], 2, "--model truncate_dim=500"),
     (["./absent", "--pairs", "PAIRS"], 2, "--model ./absent: no such directory"),

@@ -8,6 +8,7 @@ import pytest
 from jax_sentemb.errors import ConfigError, DataError, NumericsError
 from jax_sentemb.evaluation.label_task import LabelTask, fold_of, nearest_others, predicted_by_folds
 from jax_sentemb.evaluation.measures import values_of
+from jax_sentemb.evaluation.word_baselines import nearest_by_words
 
 
 def clouds(seed, sizes, width=8, spread=1.5):
@@ -76,6 +77,21 @@ def test_a_text_is_not_its_own_neighbour_also_among_equal_ones():
     assert not (nearest == np.arange(10)[:, None]).any()
     assert nearest[8].tolist() == [0, 1, 2]
     assert nearest_others(vectors[:3], 5).tolist() == [[1, 2], [0, 2], [0, 1]]
+
+
+def test_tf_idf_finds_the_neighbours_of_scikit_learn(tmp_path):
+    text = pytest.importorskip("sklearn.feature_extraction.text")
+    random = np.random.default_rng(5)
+    texts = [" ".join(f"w{word}" for word in random.zipf(1.5, 8) % 40) for _ in range(300)]
+    counts = text.CountVectorizer(token_pattern=r"\w+").fit_transform(texts).toarray()
+    table = counts * np.log(301 / (1 + (counts > 0).sum(axis=0)))
+    table /= np.maximum(np.linalg.norm(table, axis=1, keepdims=True), 1e-9)
+    cosines = table @ table.T - 2 * np.eye(300)
+    nearest = nearest_by_words(texts, 5)
+    rows = np.arange(300)[:, None]
+    np.testing.assert_allclose(cosines[rows, nearest], -np.sort(-cosines, axis=1)[:, :5], atol=1e-6)
+    assert all(len(set(row)) == 5 for row in nearest.tolist())
+    assert nearest_by_words(["a b", "a b", "c"], 5).tolist() == [[1, 2], [0, 2], [0, 1]]
 
 
 def test_chance_is_what_random_vectors_reach(tmp_path):

@@ -25,7 +25,8 @@ vectors (GloVe or fastText text, .vec, .npz, also .gz and .xz), or tf-idf. Sever
   glove.txt@random-projection            4,096 random projections of word vectors; +512 after it: 512 of them
   "mine=runs/micse"                      another name in the tables
 
-Your own files are scored by cosine. Every score has a 95 % interval, and its difference from the first model:
+Your own files are scored by cosine, --pairs and --labels next to tf-idf. Every score has a 95 % interval, and its difference from
+the first model:
   --pairs         Spearman and Pearson correlation; with the labels 0 and 1, average precision and the best F1
   --retrieval     nDCG@10, MRR@10, recall@100 and MAP as trec_eval defines them, next to BM25 (needs [bm25]) and its fusion
   --labels        whether the nearest other texts have the same label, logistic regression in five folds, and k-means

@@ -59,13 +59,15 @@ OWNERS = {
 
 def evaluate(options: argparse.Namespace) -> int:
     """Score the models on each of the files; return the exit code."""
-    from jax_sentemb.evaluation.model_spec import parse_spec, with_trained_widths
+    from jax_sentemb.evaluation.model_spec import check_is_encoder, parse_spec, with_trained_widths
     from jax_sentemb.evaluation.user_scores import check_name
     from jax_sentemb.parallel import use_compilation_cache
 
     if not options.model:
         raise ConfigError("no model: name a model directory, as in jax-sentemb evaluate runs/micse --pairs pairs.tsv")
     given = [parse_spec(text) for text in options.model]
+    for spec in given:
+        check_is_encoder(spec)
     given_labels = {model.label for model in given}
     specs = [spec for model in given for spec in with_trained_widths(model, given_labels)]
     labels = [spec.label for spec in specs]

@@ -14,6 +14,7 @@ from jax_sentemb.evaluation import logistic
 from jax_sentemb.evaluation.classes import adjusted_rand_index, contingency, v_measure
 from jax_sentemb.evaluation.measures import Measure, Scored, mean_of
 from jax_sentemb.evaluation.user_task import Texts, Vectors, check_distinct
+from jax_sentemb.evaluation.word_baselines import TF_IDF, nearest_by_words
 from jax_sentemb.files import fingerprint
 from jax_sentemb.provenance import Source
 from jax_sentemb.retrieval.kmeans import kmeans
@@ -84,8 +85,7 @@ class LabelTask:
         """Yield the scores of a model."""
         classes, rows = self._classes, vectors["texts"]
         check_distinct(rows, self.texts["texts"])
-        same = classes[nearest_others(rows, max(NEAREST), progress)] == classes[:, None]
-        measures = {f"accuracy@{count}": mean_of(same[:, :count].any(axis=1)) for count in NEAREST}
+        measures = self._accuracies(nearest_others(rows, max(NEAREST), progress))
         if not self._has_few_classes:
             yield name, Scored(len(classes), measures)
             return
@@ -95,8 +95,8 @@ class LabelTask:
         yield name, Scored(len(classes), {**measures, **agreement}, biased=frozenset(agreement))
 
     def baselines(self) -> Iterator[tuple[str, Scored]]:
-        """Yield no systems."""
-        yield from ()
+        """Yield the nearest texts by tf-idf; its vectors are too wide for a classifier and clusters."""
+        yield TF_IDF, Scored(len(self._classes), self._accuracies(nearest_by_words(list(self.texts["texts"].lines), max(NEAREST))))
 
     def constants(self) -> dict[str, dict[str, float]]:
         """Return the chance level, and what a system that always names the largest class reaches."""
@@ -114,6 +114,10 @@ class LabelTask:
             CHANCE: {**chance, "logistic": 100 * float(share @ share), **agreement},
             LARGEST_CLASS: {**nearest, "logistic": largest, **one_cluster},
         }
+
+    def _accuracies(self, nearest: Int[np.ndarray, "texts nearest"]) -> dict[str, Measure]:
+        same = self._classes[nearest] == self._classes[:, None]
+        return {f"accuracy@{count}": mean_of(same[:, :count].any(axis=1)) for count in NEAREST}
 
     def _agreement(self, clusters: Int[np.ndarray, " texts"]) -> dict[str, Measure]:
         classes, shape = self._classes, (len(self._counts), len(self._counts))

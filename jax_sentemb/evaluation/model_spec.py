@@ -23,6 +23,7 @@ from jax_sentemb.evaluation.postprocess import remove_first_component, whiten
 from jax_sentemb.evaluation.widths import trained_widths
 from jax_sentemb.evaluation.word_baselines import (
     PROJECTIONS,
+    TF_IDF,
     DocumentCounts,
     FixedSIF,
     RandomProjection,
@@ -47,7 +48,6 @@ POSTPROCESSING: dict[str, Callable[[Embeddings], Embeddings]] = {
 RANDOM = "random-projection"
 WORD_OPTIONS = ("sif", "stop-words", RANDOM)
 SIF = 1e-3  # Arora, Liang and Ma 2017
-TF_IDF = "tf-idf"
 
 
 class EvalModel(NamedTuple):
@@ -102,19 +102,24 @@ def with_trained_widths(spec: ModelSpec, given: Collection[str] = ()) -> list[Mo
     return [spec, *(each for each in cut if each.label not in given)]
 
 
+def check_is_encoder(spec: ModelSpec) -> None:
+    """Raise ConfigError for words without an encoder, and for options that only the tasks of SentEval have."""
+    if spec.source == TF_IDF:
+        rows = f"--pairs and --labels have a row of {TF_IDF}, and --retrieval one of BM25"
+        raise ConfigError(f"--model {TF_IDF}: only encoders are scored on your own files; leave it out, since {rows}")
+    if is_word_vectors(user_path(spec.source)):
+        raise ConfigError(f"--model {spec.source}: only encoders are scored on your own files; give a model directory")
+    if others := [option for option in spec.options if option in (*WORD_OPTIONS, *POSTPROCESSING)]:
+        raise ConfigError(f"--model {spec.source}@{others[0]}: {others[0]} is an option of SentEval's tasks; leave it out")
+
+
 def load_encoder(spec: ModelSpec) -> SentenceEncoder:
     """Load the encoder that a text describes.
 
     Raises:
-        ConfigError: The model is missing, is not an encoder, or has options that only the tasks of SentEval have.
+        ConfigError: The model is missing, or is not an encoder.
         ModelFileError: The model is damaged.
     """
-    path = user_path(spec.source)
-    if spec.source == TF_IDF or is_word_vectors(path):
-        problem = "only encoders are scored on your own files; give a model directory"
-        raise ConfigError(f"--model {spec.source}: {problem}")
-    if others := [option for option in spec.options if option in (*WORD_OPTIONS, *POSTPROCESSING)]:
-        raise ConfigError(f"--model {spec.source}@{others[0]}: {others[0]} is an option of SentEval's tasks; leave it out")
     try:
         encoder = SentenceEncoder("@".join(filter(None, (spec.source, "+".join(spec.options)))))
         encoder.truncate_dim = spec.width or encoder.truncate_dim

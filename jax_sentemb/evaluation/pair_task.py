@@ -16,6 +16,7 @@ from jax_sentemb.evaluation.classes import average_precision, best_f1
 from jax_sentemb.evaluation.measures import Measure, Scored
 from jax_sentemb.evaluation.sts import SAME_COSINE, similarity
 from jax_sentemb.evaluation.user_task import Texts, Vectors
+from jax_sentemb.evaluation.word_baselines import TF_IDF, tf_idf_similarity
 from jax_sentemb.files import fingerprint
 from jax_sentemb.provenance import Source
 from jax_sentemb.retrieval.sources import VectorSource, rows_at
@@ -81,8 +82,12 @@ class PairTask:
         return Scored(len(cosines), measures, {"threshold": best_f1(cosines, positive).threshold})
 
     def baselines(self) -> Iterator[tuple[str, Scored]]:
-        """Yield no systems."""
-        yield from ()
+        """Yield the cosines of tf-idf with the document frequencies of the pairs' texts, if they differ."""
+        lines = self.texts["texts"].lines
+        first, second = ([lines[row] for row in side] for side in self._sides)
+        cosines = tf_idf_similarity(first, second, list(lines))
+        if np.ptp(cosines) >= SAME_COSINE:
+            yield TF_IDF, self.scored(cosines)
 
     def constants(self) -> dict[str, dict[str, float]]:
         """Return what pairs in random order reach: F1 calls all pairs positive."""

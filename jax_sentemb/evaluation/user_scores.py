@@ -17,6 +17,7 @@ from jax_sentemb.evaluation.measures import Estimate, Scored, bootstrap, differe
 from jax_sentemb.evaluation.pair_task import PairTask
 from jax_sentemb.evaluation.retrieval_task import RetrievalTask
 from jax_sentemb.evaluation.user_task import UserTask
+from jax_sentemb.evaluation.word_baselines import TF_IDF
 from jax_sentemb.inference.encoded_texts import encode_into, encoded_sources
 from jax_sentemb.inference.encoder import SentenceEncoder
 from jax_sentemb.retrieval.sources import VectorSource
@@ -93,7 +94,7 @@ class Table:
 
 def check_name(name: str) -> None:
     """Raise ConfigError if another row of a table has the name of a model."""
-    if name in (CHANCE, LARGEST_CLASS, bm25.NAME) or name.endswith(f" + {bm25.NAME}"):
+    if name in (CHANCE, LARGEST_CLASS, bm25.NAME, TF_IDF) or name.endswith(f" + {bm25.NAME}"):
         raise ConfigError(f"--model {name}: the tables have a row of this name; write NAME=PATH with another name")
 
 

@@ -5,7 +5,6 @@ import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from jax_sentemb.evaluation.measures import Estimate
 from jax_sentemb.evaluation.suite import versions
 from jax_sentemb.evaluation.user_scores import Row, Table
 from jax_sentemb.public_text import spreadsheet_cell
@@ -26,7 +25,7 @@ def as_text(scores: Table, failed: Mapping[str, str], intervals: bool = True) ->
     ]
     compared = [row for row in rows if row.differences]
     if compared:
-        lines = [[row.system, *(_signed(row.differences[name]) for name in measures)] for row in compared]
+        lines = [[row.system, *(_signed(row, name) for name in measures)] for row in compared]
         texts.append(table(("model", *measures), lines, f"Difference to {scores.first} on the same {scores.task.item_name}"))
     return "\n\n".join(texts)
 
@@ -79,6 +78,8 @@ def _described(row: Row) -> dict[str, Any]:
 
 
 def _value(row: Row, name: str) -> str:
+    if name not in row.values:
+        return ""
     interval = row.intervals.get(name)
     return f"{row.values[name]:.2f}" + (f" [{interval.low:.1f}, {interval.high:.1f}]" if interval else "")
 
@@ -87,5 +88,8 @@ def _fact(row: Row, name: str) -> str:
     return f"{row.facts[name]:.3f}" if name in row.facts else ""
 
 
-def _signed(difference: Estimate) -> str:
+def _signed(row: Row, name: str) -> str:
+    if name not in row.differences:
+        return ""
+    difference = row.differences[name]
     return f"{difference.value:+.2f} [{difference.low:+.2f}, {difference.high:+.2f}]"

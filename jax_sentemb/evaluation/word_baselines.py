@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 import scipy
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from jax_sentemb.cosines import unit_length
 from jax_sentemb.data.word_vectors import WordVectorTable
@@ -24,6 +24,8 @@ FUNCTION_WORDS = """
     your yours yourself yourselves 's 't n't 'd 'll 'm 're 've"""
 STOP_WORDS = frozenset(FUNCTION_WORDS.split())
 PROJECTIONS = 4096  # Wieting and Kiela 2019
+TF_IDF = "tf-idf"  # in tables, and as the name of a model
+AT_ONCE = 256  # sentences whose cosines to all others are computed at once
 
 
 class WordAverageBaseline(NamedTuple):
@@ -154,16 +156,20 @@ class TfIdf(NamedTuple):
 
     def encode(self, sentences: Sequence[str]) -> Float[np.ndarray, "sentences columns"]:
         """Return the embeddings of the sentences, float32; a sentence without a fitted word is zero."""
+        table = self.weighted_counts(sentences)
+        if table.shape[1] <= self.width:
+            return unit_length(table.toarray())
+        signs = 2 * np.random.default_rng(0).integers(0, 2, (table.shape[1], self.width), np.int8) - 1
+        return unit_length(np.asarray(table @ signs.astype(np.float32)))
+
+    def weighted_counts(self, sentences: Sequence[str]) -> scipy.sparse.csr_matrix:
+        """Return the weighted counts [sentences, fitted words], float32, not scaled or projected."""
         weights = self.weights or {}
         index = {word: column for column, word in enumerate(weights)}
         words = [(row, word) for row, sentence in enumerate(sentences) for word in _words(sentence) if word in index]
         rows, columns = [row for row, _ in words], [index[word] for _, word in words]
         values = np.array([weights[word] for _, word in words], np.float32)
-        table = scipy.sparse.csr_matrix((values, (rows, columns)), shape=(len(sentences), len(index)))
-        if len(index) <= self.width:
-            return unit_length(table.toarray())
-        signs = 2 * np.random.default_rng(0).integers(0, 2, (len(index), self.width), np.int8) - 1
-        return unit_length(np.asarray(table @ signs.astype(np.float32)))
+        return scipy.sparse.csr_matrix((values, (rows, columns)), shape=(len(sentences), len(index)))
 
 
 def _words(sentence: str) -> list[str]:
@@ -190,3 +196,22 @@ def bag_of_words_similarity(first: Sequence[str], second: Sequence[str]) -> Floa
 def tf_idf_similarity(first: Sequence[str], second: Sequence[str], corpus: Sequence[str]) -> Float[np.ndarray, " pairs"]:
     """Return the cosine of word counts times inverse document frequencies in `corpus`, float64."""
     return _cosine(first, second, DocumentCounts.of(corpus).rarity)
+
+
+def nearest_by_words(sentences: Sequence[str], count: int) -> Int[np.ndarray, "sentences count"]:
+    """Return the rows of the `count` nearest other sentences of each sentence by the cosine of tf-idf, fewer if there are fewer.
+
+    The document frequencies are those of the sentences, and nothing is projected.
+    """
+    table = TfIdf().fit(sentences).weighted_counts(sentences)
+    lengths = np.maximum(scipy.sparse.linalg.norm(table, axis=1), np.finfo(np.float32).tiny)
+    table = scipy.sparse.diags(1 / lengths).dot(table).astype(np.float32).tocsr()
+    columns, count = table.T.tocsr(), min(count, len(sentences) - 1)
+    nearest = np.empty((len(sentences), count), np.int64)
+    for start in range(0, len(sentences), AT_ONCE):
+        cosines = (table[start : start + AT_ONCE] @ columns).toarray()
+        rows = np.arange(len(cosines))[:, None]
+        cosines[rows, start + rows] = -1  # others have at least 0, since no weight is negative
+        best = np.sort(np.argpartition(cosines, -count, axis=1)[:, -count:], axis=1)  # of equal cosines the first row is first
+        nearest[start : start + AT_ONCE] = best[rows, np.argsort(-cosines[rows, best], axis=1, kind="stable")]
+    return nearest
