@@ -312,6 +312,7 @@ def unused_notes(config: Config) -> list[str]:
     return [note_text(changed, " is not used, since ", cause) for changed, cause in (*own, *_unused_across(config))]
 
 
+TEXT_SUFFIXES = (".txt", ".txt.gz", ".txt.xz")
 OF_BERT = ("activations", "attention_block", "fused_attention", "remat")  # settings of `train`
 
 
@@ -329,6 +330,10 @@ def _unused_across(config: Config) -> Iterator[tuple[Setting, Setting | str]]:
         causes["data.subset_seed"] = Setting("data.subset", data.subset)
     if getattr(config.method, "dropout", None) is False:
         causes["encoder.dropout"] = Setting("method.dropout", False)
+    if all(name.strip().endswith(TEXT_SUFFIXES) for name in data.files.split(",")):
+        causes |= dict.fromkeys(("data.column", "data.join"), "files of lines have no columns")
+    elif "," not in data.column:
+        causes["data.join"] = Setting("data.column", data.column)
     if config.method.reads_pairs:
         causes |= dict.fromkeys(("data.column", "data.join"), "labelled pairs have columns of their own")
     if isinstance(config.encoder, Words):

@@ -332,6 +332,24 @@ def test_hashing_does_not_keep_the_loop_waiting(folder, monkeypatch):
     assert json.loads((folder / "new" / "checkpoints" / "1" / "manifest.json").read_text())["content"]["step"] == 1
 
 
+def test_a_best_step_before_the_last_one_replaces_it(folder):
+    checkpoints = Checkpoints(folder, FACTS)
+    checkpoints.restore_best(state(0).params)
+    checkpoints.save_best(1, state(7).params, {"best_score": 7})  # after a return to an earlier step
+    checkpoints.wait()
+    assert [step.name for step in (folder / "best").iterdir()] == ["1"]
+    step, params = checkpoints.restore_best(state(0).params, 1)
+    assert (step, params["encoder"]["kernel"][0, 0]) == (1, 7)
+
+
+def test_the_wanted_step_is_restored_unless_it_is_damaged(folder):
+    shutil.copytree(folder / "best" / "2", folder / "best" / "3")
+    assert Checkpoints(folder, FACTS).restore_best(state(0).params)[0] == 3
+    assert Checkpoints(folder, FACTS).restore_best(state(0).params, 2)[0] == 2
+    flip(next(file for file in files(folder / "best" / "2") if file.name != "manifest.json"), 3)
+    assert Checkpoints(folder, FACTS).restore_best(state(0).params, 2)[0] == 3
+
+
 def test_another_best_at_the_same_step_takes_its_place(folder):
     checkpoints = Checkpoints(folder, FACTS)
     checkpoints.restore_best(state(0).params)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from jax_sentemb.data.corpus import Corpus
+from jax_sentemb.data.examples import train_validation_split
 from jax_sentemb.data.sentence_ends import split_sentences
 from jax_sentemb.data.tokenizer import Tokenizer
 from jax_sentemb.errors import ConfigError, DataError
@@ -46,6 +47,34 @@ def packs(sentences=2, shift=1):
             pair = [" ".join(text[begin : begin + sentences]) for begin in (start, start + shift)]
             found[tuple(map(tuple, (ids.tolist() for ids in TOKENIZER.encode(pair, LENGTH)[0])))] = (document, start)
     return found
+
+
+@pytest.mark.parametrize(("sentences", "shift"), [(1, 1), (2, 1)])
+def test_no_sentence_that_is_held_out_is_trained_on(tmp_path, sentences, shift):
+    documents = [[f"Document {document} sentence {number} ends." for number in range(30)] for document in range(3)]
+    made = corpus(tmp_path / "a.txt", "\n\n".join("\n".join(lines) for lines in documents) + "\n").crops(
+        sentences, shift, "blocks", 0
+    )
+    packs = {}
+    for document, lines in enumerate(documents):
+        for start in range(31 - sentences):
+            ids = TOKENIZER.encode([" ".join(lines[start : start + sentences])], LENGTH)[0][0]
+            packs[tuple(ids.tolist())] = {(document, number) for number in range(start, start + sentences)}
+    for seed in range(4):
+        training, held_out = train_validation_split(made, 5, seed)
+        assert len(held_out) == 5
+        assert len(made) - 15 <= len(training) <= len(made) - 8
+        read = [set(), set()]
+        for part, found in zip((training, held_out), read, strict=True):
+            for epoch in range(30):
+                for side in part.texts(np.arange(len(part)), epoch):
+                    found.update(*(packs[tuple(ids.tolist())] for ids in side))
+        assert not read[0] & read[1]
+
+
+def test_too_many_held_out_pairs_leave_nothing_to_train_on(examples):
+    with pytest.raises(DataError, match=r"data\.validation=5 leaves none of the 6 pairs"):
+        train_validation_split(examples(2, 1), 5, 0)
 
 
 @pytest.mark.parametrize(("sentences", "shift"), [(2, 1), (2, 2), (1, 1), (3, 1)])

@@ -36,6 +36,16 @@ def test_labels_are_names_or_numbers_and_rows_without_one_are_counted(tmp_path):
     assert both.sentences == both.first + both.second
 
 
+def test_a_missing_label_is_none_or_nan_and_a_class_may_be_a_whole_float():
+    labels = (None, float("nan"), "", "-", 1.0, "2.0", 0)
+    rows = [(f"row {row}", ("A man.", "A dog.", label)) for row, label in enumerate(labels)]
+    pairs = make_pairs(rows, NLI, "a.parquet")
+    assert (pairs.labels.tolist(), pairs.unlabelled) == ([1, 2, 0], 4)
+    for label in ("3", "1.5", "\u00b2", "nan"):
+        with pytest.raises(DataError, match=r"row 0: label .* is not one of"):
+            make_pairs([("row 0", ("A man.", "A dog.", label))], NLI, "a.parquet")
+
+
 @pytest.mark.parametrize(("limit", "value"), [("MAX_PAIRS", 2), ("MAX_CHARACTERS", 24)])
 def test_more_pairs_than_memory_is_meant_to_hold_are_refused(monkeypatch, limit, value):
     rows = [(f"a.tsv line {line}", ("A man.", "A dog.", "1")) for line in (2, 3, 4)]

@@ -75,6 +75,13 @@ def test_another_column_has_the_ids(tmp_path):
     (tmp_path / "a.txt").write_text("a\n")
     with pytest.raises(ConfigError, match=r"--id key: .*a\.txt has lines but no columns"):
         open_text("--corpus", str(tmp_path / "a.txt"), "text", id_column="key")
+    with pytest.raises(ConfigError, match="--id key: standard input has lines but no columns; leave it out"):
+        open_text("--corpus", "-", "text", id_column="key")
+
+
+def test_spaces_around_the_names_of_columns_do_not_count(tmp_path):
+    (tmp_path / "a.csv").write_text("id, text\n1,one two\n")
+    assert list(open_text("--corpus", str(tmp_path / "a.csv")).texts) == ["one two"]
 
 
 def test_rows_are_counted_through_files_of_all_kinds(tmp_path):

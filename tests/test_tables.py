@@ -1,6 +1,8 @@
 """Parquet files, Hugging Face `datasets` and `tensorflow-datasets` as corpora, on small data sets made here."""
 
 import csv
+import json
+import os
 import subprocess
 import sys
 
@@ -52,6 +54,8 @@ def test_hugging_face_data_sets_are_corpora(saved, monkeypatch):
 
 def test_hugging_face_mistakes_are_one_line(saved):
     assert "no split 'test', only train, dev" in refused(f"hf:{saved}/many:test")
+    for split in ("test", "train[:1]"):
+        assert f"is a single data set, without a split '{split}'; leave :{split} out" in refused(f"hf:{saved}/one:{split}")
     assert "no column 'sentence', only text, label" in refused(f"hf:{saved}/one", column="sentence")
     assert "row 0: label is int, not text" in refused(f"hf:{saved}/one", column="label")
     assert "cannot be loaded" in refused(f"hf:{saved}/absent")
@@ -63,6 +67,17 @@ def test_a_data_set_written_again_is_read_again(tmp_path):
     for texts in (["first"], ["other"]):
         datasets.Dataset.from_dict({"text": texts}).save_to_disk(tmp_path / "again")
         assert list(open_corpus(f"hf:{tmp_path}/again")) == texts
+
+
+def test_a_file_that_changed_with_its_time_kept_is_read_again(tmp_path, monkeypatch):
+    datasets = pytest.importorskip("datasets")
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path / "hf"))
+    (tmp_path / "files").mkdir()
+    file = tmp_path / "files" / "train.jsonl"
+    for text in ("first", "other"):
+        file.write_text(json.dumps({"text": text}) + "\n", encoding="utf-8")
+        os.utime(file, (1_700_000_000, 1_700_000_000))
+        assert list(open_corpus(f"hf:{tmp_path}/files")) == [text]
 
 
 @pytest.fixture

@@ -197,6 +197,16 @@ def test_vectors_of_words_have_the_cosines_of_tf_idf(tmp_path):
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
 
 
+def test_words_of_a_text_that_was_edited_are_refused(tmp_path):
+    file = tmp_path / "lines.txt"
+    file.write_text("the dog\nthe cat\n", encoding="utf-8")
+    teacher = teacher_vectors("words:4096", "float32", open_corpus(str(file)), ALL)
+    teacher.take(np.arange(2))
+    file.write_text("the cat\nthe dog\n", encoding="utf-8")
+    with pytest.raises(DataError, match="changed"):
+        teacher.take(np.arange(2))
+
+
 def test_a_text_without_words_has_a_vector(tmp_path):
     (tmp_path / "lines.txt").write_text("?!\n...\nwords\n", encoding="utf-8")
     vectors = teacher_vectors("words:4096", "float32", open_corpus(str(tmp_path / "lines.txt")), ALL).take(np.arange(3))

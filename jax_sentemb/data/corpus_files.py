@@ -66,6 +66,8 @@ def open_text(
         columns = _columns(column, join, id_column)._replace(optional=optional)
         if files != "-":
             return open_records(files, columns)
+        if id_column:
+            raise ConfigError(Setting("--id", id_column), ": standard input has lines but no columns; leave it out")
         with tempfile.TemporaryDirectory() as folder:  # an open file stays readable after it is deleted
             spooled = Path(folder) / "standard input.txt"
             with path_in_errors(spooled), LimitedFile(spooled, "standard input", None) as file:

@@ -80,6 +80,11 @@ class CropPairs:
         """Return the places of the rows, whose difference is 1 if they are neighbours in a document, modulo ROW_NUMBERS."""
         return ((rows + self._document(rows)) % ROW_NUMBERS).astype(np.float32)
 
+    def sharing(self, rows: Int[np.ndarray, " rows"]) -> Int[np.ndarray, " shared"]:
+        """Return the sorted `rows` and their neighbours in a document, with which they may share sentences."""
+        around = np.clip(rows[:, None] + np.array([-1, 0, 1]), 0, len(self) - 1)
+        return np.unique(around[self._document(around) == self._document(rows)[:, None]])
+
     def _locate(self, rows: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return for each row: the first token row of its document, the size of the document, and its number in the document."""
         rows = np.arange(*rows.indices(len(self))) if isinstance(rows, slice) else np.asarray(rows)

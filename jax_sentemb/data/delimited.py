@@ -106,6 +106,7 @@ def select_columns(
             header.
     """
     number, header = next(rows, (1, []))
+    header = [name.strip() for name in header]  # "id, text" names the columns id and text
     check_header(header, f"{path} line {number}")
     if missing := [name for name in names if name not in header]:
         existing = " ".join(", ".join(header).split())[:200]  # a quoted name may contain line breaks

@@ -242,6 +242,8 @@ def check_validation(count: int, available: int, origin: str = "") -> None:
 def train_validation_split(examples: Examples, count: int, seed: int) -> tuple[Examples, Examples]:
     """Split off `count` sentences for validation: random sentences, or the last sentences of an ordered corpus.
 
+    Rows that share sentences with those for validation, as crops of a document do, are left out of both.
+
     Returns:
         The examples for training, and the examples for validation.
 
@@ -269,9 +271,14 @@ def train_validation_split(examples: Examples, count: int, seed: int) -> tuple[E
 
 
 def _divide(examples: Examples, held_out: np.ndarray, count: int) -> tuple[Examples, Examples]:
-    """Return the examples without the sorted rows `held_out`, and the examples of these rows."""
+    """Return the examples that share nothing with the sorted rows `held_out`, and the examples of these rows."""
     description = f"{count} held out {zlib.crc32(held_out.tobytes())}"
-    training = Subset(examples, all_but(held_out, len(examples)), f"without {description}")
+    sharing: Callable[[np.ndarray], np.ndarray] | None = getattr(examples, "sharing", None)
+    excluded = held_out if sharing is None else sharing(held_out)
+    if len(excluded) == len(examples):
+        problem = f" leaves none of the {len(examples)} pairs to train on that share no sentence with those; lower it, or add text"
+        raise DataError(Setting("data.validation", count), problem)
+    training = Subset(examples, all_but(excluded, len(examples)), f"without {description}")
     return training, Subset(examples, held_out, description)
 
 

@@ -62,7 +62,7 @@ def make_pairs(rows: Iterable[tuple[str, Sequence[Any]]], classes: tuple[str, ..
         for side, sentence in zip(SIDES, (left, right), strict=True):
             if not isinstance(sentence, str):
                 raise DataError(f"{where}: {side} is {type(sentence).__name__}, not text; fill in the text or drop the row")
-        if str(label).strip() in NO_LABEL or not left.strip() or not right.strip():
+        if _is_missing(label) or not left.strip() or not right.strip():
             left_out += 1
             continue
         characters += len(left) + len(right)
@@ -79,12 +79,17 @@ def make_pairs(rows: Iterable[tuple[str, Sequence[Any]]], classes: tuple[str, ..
     return LabelledPairs(first, second, np.array(labels, np.float64), left_out, records)
 
 
+def _is_missing(label: Any) -> bool:
+    return label is None or label != label or str(label).strip() in NO_LABEL  # NaN differs from itself
+
+
 def _class(label: Any, classes: tuple[str, ...], where: str) -> int:
     name, names = str(label).strip().lower(), [name.lower() for name in classes]
     if name in names:
         return names.index(name)
-    if name.isdigit() and int(name) < len(classes):
-        return int(name)
+    number = finite(name)  # an integer column with gaps is one of floats
+    if number is not None and number in range(len(classes)):
+        return int(number)
     raise DataError(
         f"{where}: label {name[:20]!r} is not one of {', '.join(classes)}, or a number from 0 to {len(classes) - 1}; "
         "correct the row"

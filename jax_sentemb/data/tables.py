@@ -20,6 +20,7 @@ FORMATS = (".txt", ".jsonl", ".csv", ".tsv")
 PARQUET = ".parquet"  # compressed internally, so .parquet.gz is not supported
 LONGEST_ROW = 1 << 27  # bytes of a line
 MAX_VALUES = 1 << 22  # separators in a line; each may become an object of 60 bytes or more
+TRAIN = "train"  # the split of a data set that is read unless another is given
 ROWS = 1000  # rows that are read at once
 BUFFER = 1 << 20  # bytes of a Parquet column that are read at once
 SET_COLUMN = ("set ", Setting("data.column"))
@@ -178,7 +179,7 @@ def _data_set(source: str, columns: tuple[str, ...], optional: tuple[str, ...]) 
     if not name:
         raise ConfigError(Setting("data.files", source), f": write {library}:NAME or {library}:NAME:SPLIT")
     read = _hugging_face if library == "hf" else _tensorflow
-    return read(source, name, split or "train", columns, optional)
+    return read(source, name, split, columns, optional)
 
 
 def check_unpacked_size(path: Path, columns: tuple[str, ...]) -> None:
@@ -273,15 +274,18 @@ def _hugging_face(source: str, name: str, split: str, columns: tuple[str, ...], 
         import datasets
     except ImportError:
         raise ConfigError(Setting("data.files", source), " needs a package: pip install datasets") from None
-    is_saved = any((user_path(name) / file).is_file() for file in ("state.json", "dataset_dict.json"))
+    folder, chosen = user_path(name), split or TRAIN
+    is_saved = any((folder / file).is_file() for file in ("state.json", "dataset_dict.json"))
     try:
-        data: Any = datasets.load_from_disk(user_path(name)) if is_saved else datasets.load_dataset(name, split=split)
+        data: Any = datasets.load_from_disk(folder) if is_saved else _load_dataset(datasets, name, chosen)
     except Exception as error:  # the hub, the cache and the readers raise a dozen kinds of exceptions
         raise _cannot_load(source, error) from error
     if isinstance(data, datasets.DatasetDict):
-        if split not in data:
-            raise DataError(Setting("data.files", source), f" has no split {split!r}, only {', '.join(map(str, data))}")
-        data = data[split]
+        if chosen not in data:
+            raise DataError(Setting("data.files", source), f" has no split {chosen!r}, only {', '.join(map(str, data))}")
+        data = data[chosen]
+    elif is_saved and split and split != str(data.split):
+        raise DataError(Setting("data.files", source), f" is a single data set, without a split {split!r}; leave :{split} out")
 
     def values() -> Iterator[Sequence[Any]]:
         existing = [column for column in optional if column in data.column_names]
@@ -294,6 +298,14 @@ def _hugging_face(source: str, name: str, split: str, columns: tuple[str, ...], 
     return data.column_names, values(), f"{data._fingerprint}|{files_identity}"
 
 
+def _load_dataset(datasets: Any, name: str, split: str) -> Any:
+    """Return a split of a data set. The library compares only names and times of files with those of its cache."""
+    if not (folder := user_path(name)).is_dir():
+        return datasets.load_dataset(name, split=split)
+    identity = identity_of(sorted(file for file in folder.rglob("*") if file.is_file()))
+    return datasets.load_dataset(str(folder), split=split, cache_dir=Path(datasets.config.HF_DATASETS_CACHE) / identity[:16])
+
+
 def _tensorflow(source: str, name: str, split: str, columns: tuple[str, ...], optional: tuple[str, ...]) -> DataSet:
     try:
         import tensorflow_datasets as tfds
@@ -302,7 +314,7 @@ def _tensorflow(source: str, name: str, split: str, columns: tuple[str, ...], op
         raise ConfigError(Setting("data.files", source), f" needs some packages: pip install {packages}") from None
     try:
         builder: Any = tfds.builder_from_directory(name) if Path(name).is_dir() else tfds.builder(name)
-        data = builder.as_data_source(split=split)
+        data = builder.as_data_source(split=split or TRAIN)
     except Exception as error:  # the readers raise a dozen types of exceptions; random access needs array_record
         raise _cannot_load(source, error) from error
 
@@ -313,7 +325,7 @@ def _tensorflow(source: str, name: str, split: str, columns: tuple[str, ...], op
 
     # The files distinguish two data sets that were prepared under one name.
     files_identity = identity_of(sorted(file for file in Path(builder.data_path).iterdir() if file.is_file()))
-    return list(builder.info.features), values(), f"{builder.info.full_name}|{builder.data_path}|{split}|{files_identity}"
+    return list(builder.info.features), values(), f"{builder.info.full_name}|{builder.data_path}|{split or TRAIN}|{files_identity}"
 
 
 def _decode(text: Any, source: str) -> Any:

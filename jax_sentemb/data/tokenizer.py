@@ -4,7 +4,7 @@ import hashlib
 import json
 import logging
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -42,6 +42,15 @@ class Lines(Protocol):
     def __getitem__(self, number: int, /) -> str: ...
 
     def __iter__(self) -> Iterator[str]: ...
+
+
+def read_lines(sentences: Lines, numbers: Iterable[int]) -> list[str]:
+    """Return the sentences with these numbers; DataError if a file of a corpus changed."""
+
+    def read() -> list[str]:
+        return [sentences[number] for number in numbers]
+
+    return sentences.read_unchanged(read) if isinstance(sentences, Sentences) else read()
 
 
 class Tokenizer:

@@ -26,6 +26,7 @@ from jax_sentemb.data.cache import cache_folder
 from jax_sentemb.data.sentences import Sentences
 from jax_sentemb.data.targets import ConcatenatedVectors, LineVectors
 from jax_sentemb.data.text_words import words_of
+from jax_sentemb.data.tokenizer import read_lines
 from jax_sentemb.data.tokens import Subsample, draw
 from jax_sentemb.errors import ConfigError, DataError, ResourceError, Setting, note_text
 from jax_sentemb.files import print_warning, sha256, user_path
@@ -217,13 +218,16 @@ class WordVectors:
 
     def take(self, lines: Int[np.ndarray, " rows"]) -> Float[np.ndarray, "rows width"]:
         """Return float32 vectors of length 1 of the lines with these numbers, in this order."""
-        return unit_length(np.stack([self._sum(self._sentences[line]) for line in lines.tolist()]))
+        return unit_length(np.stack([self._sum(text) for text in read_lines(self._sentences, lines.tolist())]))
 
     @functools.cached_property
     def _counts(self) -> tuple[Counter[str], int]:
         """Return in how many lines each word is, among all lines or evenly spread ones of many, and their number."""
         lines = range(0, len(self._sentences), -(-len(self._sentences) // COUNTED))
-        return Counter(word for line in lines for word in {*_terms(self._sentences[line])}), len(lines)
+        counts = self._sentences.read_unchanged(
+            lambda: Counter(word for line in lines for word in {*_terms(self._sentences[line])})
+        )
+        return counts, len(lines)
 
     def _sum(self, sentence: str) -> Float[np.ndarray, " width"]:
         (counts, total), words = self._counts, _terms(sentence)

@@ -83,9 +83,12 @@ class Checkpoints:
             return None
         return state._replace(**self._latest.read(step, _leaves(state))), self._latest.metadata(step)
 
-    def restore_best(self, params: Params) -> tuple[int, Params] | None:
-        """Return step and parameters of the best checkpoint, in the shapes of `params`; None without a best checkpoint."""
-        step = self._best.choose()
+    def restore_best(self, params: Params, wanted: int = -1) -> tuple[int, Params] | None:
+        """Return step and parameters of the best checkpoint, in the shapes of `params`; None without a best checkpoint.
+
+        It is that of step `wanted`, or the newest one if this is missing.
+        """
+        step = self._best.choose(wanted)
         return None if step is None else (step, self._best.read(step, {"params": params})["params"])
 
     def best_scores(self, step: int) -> dict[str, Any]:
@@ -122,8 +125,8 @@ class Steps:
             multiprocessing_options=ocp.options.MultiprocessingOptions(barrier_sync_key_prefix=folder.name),
         )
 
-    def choose(self) -> int | None:
-        """Return the newest valid step, the same in every process; None without steps.
+    def choose(self, wanted: int = -1) -> int | None:
+        """Return step `wanted` if it is valid, otherwise the newest valid step, the same in every process; None without steps.
 
         Raises:
             ModelFileError: There are steps, but none is intact.
@@ -134,8 +137,8 @@ class Steps:
             try:
                 newest = manifest.recover(self.folder, lambda text: self._warn(0, text))
                 if newest is not None:
-                    step = newest[0]
-                    self.written = {step: newest[1]["facts"]}
+                    step, content = manifest.valid(self.folder, wanted) or newest
+                    self.written = {step: content["facts"]}
             except ModelFileError as error:
                 problem, step = str(error), -2
         if jax.process_count() > 1:
@@ -187,7 +190,7 @@ class Steps:
             if is_main_process():
                 manifest.write(self.folder / str(step), content)
                 for old in manifest.steps(self.folder, lambda text: None):
-                    if old < step and old not in self._remaining(step):
+                    if old != step and old not in self._remaining(step):
                         manifest.remove(self.folder / str(old))
                 (self.folder / manifest.UNFINISHED).unlink()
             return_freed_memory()  # each save leaves 0.2 MB in the arenas of its threads
@@ -225,8 +228,8 @@ class Steps:
         self._warn(step, f"{reason}; the checkpoint of step {max(self.written)} is intact; free some space before the next save")
 
     def _remaining(self, step: int) -> list[int]:
-        """Return the steps that remain when `step` is valid."""
-        return sorted({*self.written, step})[-self._keep :]
+        """Return the steps that remain when `step` is valid. Later ones were saved before the run went back to an earlier step."""
+        return sorted(number for number in {*self.written, step} if number <= step)[-self._keep :]
 
     def delete(self) -> None:
         """Delete all steps."""

@@ -114,6 +114,14 @@ def newest(folder: Path, warn: Warn = print_warning) -> tuple[int, dict[str, Any
     return None
 
 
+def valid(folder: Path, step: int) -> tuple[int, dict[str, Any]] | None:
+    """Return a step and its manifest; None if the step is missing or damaged."""
+    try:
+        return step, verify(folder / str(step))
+    except Damaged:
+        return None
+
+
 NO_STEP_ADVICE: Message = "delete this folder to start from the beginning, or give another ", Setting("--workdir")
 
 

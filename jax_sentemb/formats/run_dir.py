@@ -109,7 +109,7 @@ def read_checkpoint(workdir: Path, which: str) -> tuple[Params, int]:
             if newest := manifest.newest(workdir / folder):
                 _check_run(workdir, folder, *newest)
                 return read_params(workdir / folder / str(newest[0])), newest[0]
-    folder = next((folder for folder, steps in folders.items() if which.isdigit() and int(which) in steps), "")
+    folder = next((folder for folder, steps in folders.items() if which.isdecimal() and int(which) in steps), "")
     if not folder:
         steps = sorted({*folders["best"], *folders["checkpoints"]})
         numbers = ", ".join(map(str, steps)) or "none"

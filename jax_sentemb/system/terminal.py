@@ -24,6 +24,7 @@ WIDTH = 118  # of a table that does not go to a terminal
 DELAY = 3.0  # seconds after which a task shows its progress
 # Without a terminal, a line of progress follows after a twentieth of the time so far, within these limits in seconds.
 SHORTEST, LONGEST = 30.0, 600.0
+LEAST_MEASURED = 0.5  # seconds between two reports that give a rate
 _OBEYED = re.compile("[\x7f-\x9f]")  # control characters that JSON does not escape
 
 
@@ -165,11 +166,13 @@ class Progress:
         first, since = self._measured_from or (done, now)
         if done == self.total:
             first, since = self._first, self._start
-        if done == first:
+        if done == first or (done < self.total and now - since < LEAST_MEASURED):
             return [f"{_clock(elapsed)} done"]
         seconds = (now - since) / (done - first)  # of one unit
         times = [f"{_clock(elapsed)} done", f"{_clock((self.total - done) * seconds)} left"]
-        return [f"{1 / max(seconds, 1e-9):,.3g} {self.unit}/s", *times] if self._has_rate else times
+        rate = 1 / max(seconds, 1e-9)
+        number = f"{rate:,.0f}" if rate >= 1000 else f"{rate:.3g}"
+        return [f"{number} {self.unit}/s", *times] if self._has_rate else times
 
     def _skip(self, count: int) -> None:
         """Leave `count` items out of the estimates."""

@@ -12,7 +12,7 @@ from jaxtyping import Float
 from jax_sentemb.config import Config
 from jax_sentemb.data.corpus_files import open_corpus
 from jax_sentemb.data.examples import Examples
-from jax_sentemb.data.tokenizer import Lines
+from jax_sentemb.data.tokenizer import Lines, read_lines
 from jax_sentemb.data.tokens import Subsample, draw
 from jax_sentemb.distillation.teacher import WORDS, has_vectors, open_teacher, published_name, teacher_names, teacher_vectors
 from jax_sentemb.errors import ConfigError, DataError, Setting, UserError
@@ -143,7 +143,7 @@ def _of_files(files: str, columns: tuple[str, str], teacher: Setting, precision:
         vectors = teacher_vectors(teacher.value, precision, sentences, subset)
     except ConfigError as error:
         raise error.rename({"method.teacher": teacher.name}) from None
-    return HeldOut([sentences[int(line)] for line in lines], vectors.take(lines))
+    return HeldOut(read_lines(sentences, lines.tolist()), vectors.take(lines))
 
 
 class Agreement:

@@ -24,7 +24,7 @@ def corpus_files(data: settings.Data, senteval: str, workdir: Path, pairs: bool)
     """
     source, _, name = data.files.partition(":")
     if source == "grammar":
-        if not name.isdigit() or int(name) < 1:
+        if not name.isdecimal() or int(name) < 1:
             raise ConfigError(Setting("data.files", data.files), ": write grammar:COUNT, for instance grammar:20000")
         if not pairs:
             return _lines(workdir / "corpus.txt", synthetic.sentences(int(name), data.subset_seed)), data.column, data.join

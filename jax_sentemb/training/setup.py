@@ -19,7 +19,7 @@ from jax_sentemb.data.divided import Part
 from jax_sentemb.data.examples import Examples, check_validation, train_validation_split
 from jax_sentemb.data.sentences import Sentences
 from jax_sentemb.data.targets import LineVectors
-from jax_sentemb.data.tokenizer import Lines, Tokenizer
+from jax_sentemb.data.tokenizer import Lines, Tokenizer, read_lines
 from jax_sentemb.data.tokens import Subsample, subset_size
 from jax_sentemb.data.word_tokenizer import WordTokenizer
 from jax_sentemb.distillation.teacher import teacher_vectors
@@ -277,7 +277,7 @@ def corpus_sample(setup: RunSetup, count: int, seed: int) -> list[str]:
 def _sample(sentences: Lines, examples: Examples, parts: int, count: int, seed: int) -> list[str]:
     own_count = min(count // parts, len(examples))
     chosen = np.random.default_rng(seed).choice(len(examples), own_count, replace=False)
-    drawn = [sentences[int(line)] for line in examples.line[np.sort(chosen)]]
+    drawn = read_lines(sentences, examples.line[np.sort(chosen)].tolist())
     return gather_texts(drawn) if parts > 1 else drawn
 
 

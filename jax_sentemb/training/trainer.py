@@ -354,7 +354,7 @@ class Trainer:
             log.info(f"training ends at step {at}: {patience} evaluations without improvement since step {progress.best_step}")
         if progress.best_step < 0 or (progress.best_step == at and not progress.best_encoder):
             return params, at
-        at, params = self.checkpoints.restore_best(params) or (at, params)
+        at, params = self.checkpoints.restore_best(params, progress.best_step) or (at, params)
         progress.best_encoder = self.checkpoints.best_scores(at).get("best_encoder", "")
         if at != progress.best_step:
             log.warn(at, f"the best weights, of step {progress.best_step}, are missing: those of step {at} are exported")
