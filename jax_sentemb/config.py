@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from jax_sentemb.data.unpacking import TEXT_SUFFIXES
 from jax_sentemb.errors import ConfigError, Setting, note_text
 from jax_sentemb.methods.base import Method
 from jax_sentemb.setting_texts import chosen_layers, rate_steps, rewind_window
@@ -312,7 +313,6 @@ def unused_notes(config: Config) -> list[str]:
     return [note_text(changed, " is not used, since ", cause) for changed, cause in (*own, *_unused_across(config))]
 
 
-TEXT_SUFFIXES = (".txt", ".txt.gz", ".txt.xz")
 OF_BERT = ("activations", "attention_block", "fused_attention", "remat")  # settings of `train`
 
 

@@ -52,14 +52,13 @@ def packs(sentences=2, shift=1):
 @pytest.mark.parametrize(("sentences", "shift"), [(1, 1), (2, 1)])
 def test_no_sentence_that_is_held_out_is_trained_on(tmp_path, sentences, shift):
     documents = [[f"Document {document} sentence {number} ends." for number in range(30)] for document in range(3)]
-    made = corpus(tmp_path / "a.txt", "\n\n".join("\n".join(lines) for lines in documents) + "\n").crops(
-        sentences, shift, "blocks", 0
-    )
-    packs = {}
+    text = "\n\n".join("\n".join(lines) for lines in documents) + "\n"
+    made = corpus(tmp_path / "a.txt", text).crops(sentences, shift, "blocks", 0)
+    sentences_of = {}
     for document, lines in enumerate(documents):
         for start in range(31 - sentences):
             ids = TOKENIZER.encode([" ".join(lines[start : start + sentences])], LENGTH)[0][0]
-            packs[tuple(ids.tolist())] = {(document, number) for number in range(start, start + sentences)}
+            sentences_of[tuple(ids.tolist())] = {(document, number) for number in range(start, start + sentences)}
     for seed in range(4):
         training, held_out = train_validation_split(made, 5, seed)
         assert len(held_out) == 5
@@ -68,7 +67,7 @@ def test_no_sentence_that_is_held_out_is_trained_on(tmp_path, sentences, shift):
         for part, found in zip((training, held_out), read, strict=True):
             for epoch in range(30):
                 for side in part.texts(np.arange(len(part)), epoch):
-                    found.update(*(packs[tuple(ids.tolist())] for ids in side))
+                    found.update(*(sentences_of[tuple(ids.tolist())] for ids in side))
         assert not read[0] & read[1]
 
 

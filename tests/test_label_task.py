@@ -79,7 +79,7 @@ def test_a_text_is_not_its_own_neighbour_also_among_equal_ones():
     assert nearest_others(vectors[:3], 5).tolist() == [[1, 2], [0, 2], [0, 1]]
 
 
-def test_tf_idf_finds_the_neighbours_of_scikit_learn(tmp_path):
+def test_tf_idf_finds_the_neighbours_of_scikit_learn():
     text = pytest.importorskip("sklearn.feature_extraction.text")
     random = np.random.default_rng(5)
     texts = [" ".join(f"w{word}" for word in random.zipf(1.5, 8) % 40) for _ in range(300)]

@@ -134,6 +134,9 @@ def test_the_last_lines_name_report_export_and_a_command_that_works(tmp_path, mo
     config.data.column, config.data.join = "title,body", " "
     words = shlex.split(results_text(config, tmp_path).splitlines()[2])[1:]
     assert [words[words.index(option) + 1] for option in ("--column", "--join")] == ["title,body", " "]
+    assert unused_notes(config) == [
+        f"--config.data.{setting} is not used, since files of lines have no columns" for setting in ("column=title,body", "join= ")
+    ]
     config.method = SBERT()
     assert f"--corpus '{corpus}' --column sentence1,sentence2 --query" in results_text(config, tmp_path)
     assert "--config.data.column=title,body is not used, since labelled pairs have columns of their own" in unused_notes(config)

@@ -48,6 +48,11 @@ class PlainText(NamedTuple):
     per_record: int = 1
 
 
+def no_column_of_ids(columns: Columns, source: object) -> ConfigError:
+    """Return the error for a column of ids in text that has lines only."""
+    return ConfigError(Setting("--id", columns.id), f": {source} has lines but no columns; leave it out")
+
+
 def plain_text(source: str, columns: Columns, cache: Path) -> PlainText:
     """Return the texts of `source`: of the file itself, or of its conversion in the cache."""
     names = (*(name for name in columns.names if name not in columns.optional), *((columns.id,) if columns.id else ()))
@@ -59,7 +64,7 @@ def plain_text(source: str, columns: Columns, cache: Path) -> PlainText:
     path = Path(source)
     file_format, opener = detect_format(path)
     if file_format == ".txt" and columns.id:
-        raise ConfigError(Setting("--id", columns.id), f": {path} has lines but no columns; leave it out")
+        raise no_column_of_ids(columns, path)
     if file_format == ".txt" and opener is open:
         return PlainText(path)
     if file_format == PARQUET:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from jax_sentemb.data.cache import cache_folder
-from jax_sentemb.data.conversion import Columns, PlainText, plain_text
+from jax_sentemb.data.conversion import Columns, PlainText, no_column_of_ids, plain_text
 from jax_sentemb.data.records import Records
 from jax_sentemb.data.sentences import Sentences
 from jax_sentemb.data.unpacking import LimitedFile
@@ -67,7 +67,7 @@ def open_text(
         if files != "-":
             return open_records(files, columns)
         if id_column:
-            raise ConfigError(Setting("--id", id_column), ": standard input has lines but no columns; leave it out")
+            raise no_column_of_ids(columns, "standard input")
         with tempfile.TemporaryDirectory() as folder:  # an open file stays readable after it is deleted
             spooled = Path(folder) / "standard input.txt"
             with path_in_errors(spooled), LimitedFile(spooled, "standard input", None) as file:

@@ -81,6 +81,7 @@ class _XzFile(io.RawIOBase):
 
 
 COMPRESSED: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": _XzFile}
+TEXT_SUFFIXES = (".txt", *(f".txt{packing}" for packing in COMPRESSED))  # of files that have lines and no columns
 
 
 class _Unpacked(io.RawIOBase):

@@ -137,7 +137,8 @@ class Steps:
             try:
                 newest = manifest.recover(self.folder, lambda text: self._warn(0, text))
                 if newest is not None:
-                    step, content = manifest.valid(self.folder, wanted) or newest
+                    is_wanted = newest[0] == wanted  # then it is not hashed again
+                    step, content = newest if is_wanted else manifest.valid(self.folder, wanted) or newest
                     self.written = {step: content["facts"]}
             except ModelFileError as error:
                 problem, step = str(error), -2
@@ -189,8 +190,9 @@ class Steps:
             self._orbax.wait_until_finished()
             if is_main_process():
                 manifest.write(self.folder / str(step), content)
+                remaining = self._remaining(step)
                 for old in manifest.steps(self.folder, lambda text: None):
-                    if old != step and old not in self._remaining(step):
+                    if old not in remaining:
                         manifest.remove(self.folder / str(old))
                 (self.folder / manifest.UNFINISHED).unlink()
             return_freed_memory()  # each save leaves 0.2 MB in the arenas of its threads

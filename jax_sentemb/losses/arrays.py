@@ -51,11 +51,6 @@ def l2_normalize(vectors: Float[Array, "*rows embedding"]) -> Float[Array, "*row
     return vectors * jnp.where(squared > 0, scale, 0.0)  # the gradient at 0 would be that scale
 
 
-def cosine(first: Float[Array, "first embedding"], second: Float[Array, "second embedding"]) -> Float[Array, "first second"]:
-    """Return the cosines of all pairs of rows."""
-    return jnp.matmul(l2_normalize(first), l2_normalize(second).T, precision=lax.Precision.HIGHEST)
-
-
 def paired_cosine(first: Embeddings, second: Embeddings) -> Float[Array, " batch"]:
     """Return the cosine of row i of `first` with row i of `second`."""
     return (l2_normalize(first) * l2_normalize(second)).sum(-1)

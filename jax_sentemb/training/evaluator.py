@@ -26,7 +26,7 @@ from jax_sentemb.evaluation.sts import (
     task_pair_scores,
 )
 from jax_sentemb.evaluation.sts_data import ScoredPairs, StsTask, senteval_root
-from jax_sentemb.evaluation.word_baselines import bag_of_words_similarity, tf_idf_similarity
+from jax_sentemb.evaluation.word_baselines import TF_IDF, bag_of_words_similarity, tf_idf_similarity
 from jax_sentemb.files import user_path
 from jax_sentemb.formats.encode_settings import EncodeSettings
 from jax_sentemb.inference.embedder import Embedder
@@ -259,14 +259,14 @@ class Scorer:
 
 def word_overlap_scores(tasks: dict[str, StsTask], corpus: Sequence[str]) -> dict[str, dict[str, float]]:
     """Return Spearman x 100 of "bag of words" and "tf-idf" with gold for each set; document frequencies are those of `corpus`."""
-    scores: dict[str, dict[str, float]] = {"bag of words": {}, "tf-idf": {}}
+    scores: dict[str, dict[str, float]] = {"bag of words": {}, TF_IDF: {}}
     for name, task in tasks.items():
         pairs = list(task.subsets.values())
         first, second = ([sentence for subset in pairs for sentence in subset[side]] for side in (0, 1))
         gold = np.concatenate([subset.gold for subset in pairs])
         for label, values in (
             ("bag of words", bag_of_words_similarity(first, second)),
-            ("tf-idf", tf_idf_similarity(first, second, corpus)),
+            (TF_IDF, tf_idf_similarity(first, second, corpus)),
         ):
             correlation: Any = scipy.stats.spearmanr(values, gold)  # SciPy declares no attributes
             scores[label][name] = float(100 * correlation.statistic)
