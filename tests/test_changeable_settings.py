@@ -12,6 +12,7 @@ from tiny_models import tiny_model
 
 from jax_sentemb.data.tokenizer import Tokenizer
 from jax_sentemb.errors import ConfigError, ModelFileError
+from jax_sentemb.evaluation.model_spec import load_encoder, parse_spec
 from jax_sentemb.formats.encode_settings import EncodeSettings, read_encode_settings
 from jax_sentemb.formats.sentence_transformers import write_export
 from jax_sentemb.formats.static_embedding import StaticTable, write_static
@@ -100,6 +101,7 @@ def test_an_encoder_whose_file_states_more_dimensions_than_it_has_can_be_copied(
     file.write_text(json.dumps({**json.loads(file.read_text()), "truncate_dim": 1000}))
     encoder = SentenceEncoder(folder)
     np.testing.assert_array_equal(copy.deepcopy(encoder).encode("a"), encoder.encode("a"))
+    np.testing.assert_array_equal(load_encoder(parse_spec(str(folder))).encode("a"), encoder.encode("a"))
 
 
 def test_a_copy_does_not_share_its_prompts(directory):
@@ -169,6 +171,15 @@ def test_settings_in_a_file_that_cannot_be_used_are_refused(tmp_path, content, p
     pooling.write_text(json.dumps({**json.loads(pooling.read_text()), "include_prompt": False}))
     with pytest.raises(ModelFileError, match=problem):
         read_encode_settings(tmp_path / "model")
+
+
+def test_saved_copies_pool_prompts_as_the_model_does(tmp_path):
+    write_export(tmp_path / "model", tiny_model(SENTENCES, 80))
+    pooling = tmp_path / "model" / "1_Pooling" / "config.json"
+    pooling.write_text(json.dumps({**json.loads(pooling.read_text()), "include_prompt": False}))
+    saved = SentenceEncoder(SentenceEncoder(tmp_path / "model").save(tmp_path / "saved"))
+    with pytest.raises(ConfigError, match="pooling excludes the tokens of a prompt"):
+        saved.encode(SENTENCES, prompt="the dogs ")
 
 
 @pytest.mark.parametrize(

@@ -145,6 +145,17 @@ def test_the_encoder_reads_sentences_with_its_default_prompt_as_in_encode(teache
     np.testing.assert_allclose(found, SentenceEncoder(model).encode(SENTENCES), atol=1e-6)
 
 
+def test_a_table_learns_the_numbers_that_its_encoder_keeps(teacher, tmp_path, capsys):
+    model = tmp_path / "model"
+    write_export(model, tiny_model(SENTENCES, 80, positions=40, settings=EncodeSettings(truncate_dim=8)))
+    common = ("distill", "--model", model, "--corpus", teacher / "corpus.txt", "--output", tmp_path / "table")
+    for epochs in (0, 1):
+        assert run(*common, "--epochs", epochs, "--width", 8) == 0
+        assert SentenceEncoder(tmp_path / "table").encode(SENTENCES).shape == (len(SENTENCES), 8)
+    assert run(*common, "--width", 9) == 2
+    assert "more than the model's 8 dimensions" in capsys.readouterr().err
+
+
 def test_training_comes_nearer_to_the_encoder_with_vectors_of_encode_or_without(static, teacher, capsys):
     model, corpus = teacher / "model", teacher / "corpus.txt"
     common = ("distill", "--model", model, "--corpus", corpus, "--width", 8, "--epochs", 5, "--batch-size", 50)

@@ -15,7 +15,7 @@ import pytest
 from jax_sentemb import SentenceEncoder
 from jax_sentemb.cli.program import program
 from jax_sentemb.errors import ConfigError, DataError, ModelFileError, NumericsError
-from jax_sentemb.formats.config_json import read_config
+from jax_sentemb.formats.huggingface import read_parts
 from jax_sentemb.inference.build import build_embedder
 from jax_sentemb.inference.embedder import BUCKETS
 from jax_sentemb.inference.load import load
@@ -189,11 +189,20 @@ def test_matrices_in_bfloat16_give_the_same_bits_as_those_that_each_batch_conver
     blank = Rows(np.zeros((1, 3), np.int32), np.ones((1, 3), bool))
     params = {"encoder": make_encoder(transformer_config(description["encoder"])).init(jax.random.key(0), blank)["params"]}
     embedder = build_embedder(description, plain.embedder.tokenizer, dtype="bfloat16")
-    half = SentenceEncoder(plain._replace(embedder=embedder, params=params, metadata=description), dtype="bfloat16")
+    half = SentenceEncoder(plain._replace(embedder=embedder, params=params, metadata=description, dtype="bfloat16"))
     np.testing.assert_array_equal(half.encode(SENTENCES), embedder(params, SENTENCES))
     matrices = [leaf.dtype for leaf in jax.tree.leaves(half._params["encoder"]["layer_1"]) if leaf.ndim == 2]
     assert len(matrices) >= 4
     assert {*matrices} == {np.dtype("bfloat16")}
+
+
+def test_a_loaded_model_has_the_dtype_that_it_was_loaded_with(workdir):
+    plain, half = load(workdir / "export"), load(workdir / "export", dtype="bfloat16")
+    assert SentenceEncoder(half).dtype == SentenceEncoder(half, dtype="bfloat16").dtype == "bfloat16"
+    with pytest.raises(ConfigError, match="dtype=bfloat16: the model was loaded with float32"):
+        SentenceEncoder(plain, dtype="bfloat16")
+    with pytest.raises(ConfigError, match="dtype='float16': must be one of"):
+        SentenceEncoder(plain, dtype="float16")
 
 
 def test_a_model_in_bfloat16_is_saved_in_float32(workdir, tmp_path):
@@ -309,7 +318,7 @@ def test_the_representation_states_path_kind_and_sizes(encoder, workdir):
 
 def test_a_work_directory_is_no_start_and_the_error_names_its_export(workdir):
     with pytest.raises(ModelFileError, match=rf"{workdir} is the work directory of a run, not its model; give {workdir}/export"):
-        read_config(workdir)
+        read_parts(workdir)
 
 
 def test_a_model_is_saved_with_a_changed_length_and_its_card(encoder, workdir, tmp_path):

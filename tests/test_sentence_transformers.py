@@ -180,7 +180,7 @@ def test_another_mean_over_layers_is_refused_in_one_line(first_last, tmp_path, c
     if change == "weights":
         save_file({"layer_weights": np.array([1, 1, 1], np.float32)}, folder / "1_WeightedLayerPooling" / "model.safetensors")
     elif change == "cls":
-        write_json(folder / "1_Pooling" / "config.json", pooling_config(16, "cls"))
+        write_json(folder / "1_Pooling" / "config.json", pooling_config(16, "cls", include_prompt=True))
     else:
         file = folder / "1_WeightedLayerPooling" / "config.json"
         write_json(file, {**json.loads(file.read_text()), **change})

@@ -314,6 +314,27 @@ def test_training_agreement_and_scores_read_texts_with_the_prompts_of_their_role
     assert abs(exported.evaluate(retrieval=tmp_path / "beir", resamples=0)["nDCG@10"] - measured["nDCG@10"]) > 1
 
 
+def test_a_run_scores_the_numbers_that_its_export_keeps(tmp_path):
+    """A student of all layers of its teacher, whose map is the identity; only the first 8 numbers are exported."""
+    cut = EncodeSettings(truncate_dim=8)
+    write_export(tmp_path / "teacher", tiny_model(SENTENCES, 300, normalize=True))
+    write_export(tmp_path / "model", tiny_model(SENTENCES, 300, normalize=True, settings=cut))
+    (tmp_path / "corpus.txt").write_text("\n".join(SENTENCES) + "\n", encoding="utf-8")
+    options = {
+        "method.teacher": tmp_path / "teacher", "encoder.layers": "1,", "encoder.dropout": 0.0, "data.validation": 40,
+        "eval.dev": beir_folder(tmp_path / "beir"), "train.max_steps": 1, "data.max_seq_length": 40,
+        "optimizer.learning_rate": 1e-9,
+    }  # fmt: skip
+    scores = train_adapt(tmp_path / "model", tmp_path / "run", recipe="distill_encoder", **options)
+    exported = SentenceEncoder(tmp_path / "run" / "export")
+    assert exported.encode(SENTENCES[:2]).shape == (2, 8)
+    measured = exported.evaluate(retrieval=tmp_path / "beir", resamples=0)
+    assert scores["dev"]["nDCG@10"] == pytest.approx(measured["nDCG@10"], abs=1e-3)
+    agreement = scores["teacher"]["agreement"]
+    assert agreement["cosine"] == pytest.approx(100, abs=0.1)  # of all numbers, which the map to the teacher reads
+    assert agreement["pairs"] < 99.9
+
+
 def test_the_start_is_known_by_any_path(encoder, tmp_path, monkeypatch):
     (tmp_path / "link").symlink_to(encoder)
     monkeypatch.chdir(encoder.parent)

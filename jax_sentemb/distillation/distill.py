@@ -77,7 +77,7 @@ def distill(
         raise ConfigError(
             f"--model {name} reads words or is a static table already: distill an encoder with word pieces, such as a BERT"
         )
-    width = model.embedder.width(model.params)
+    width = model.width
     if settings.width > width:
         raise ConfigError(f"--width {settings.width} is more than the model's {width} dimensions; lower it")
     if vectors is not None:

@@ -31,7 +31,7 @@ def piece_vectors(model: LoadedModel, tokenizer: Tokenizer) -> Float[np.ndarray,
         )  # one shape: the last batch is filled with the first pieces
         rows = np.stack([np.full(AT_ONCE, tokenizer.cls_id), pieces, np.full(AT_ONCE, tokenizer.sep_id)], axis=1).astype(np.int32)
         parts.append(np.asarray(embed(model.params, Rows(rows, np.ones(rows.shape, np.bool_))), np.float32))
-    vectors = np.concatenate(parts)[: tokenizer.vocab_size]
+    vectors = np.concatenate(parts)[: tokenizer.vocab_size, : model.settings.truncate_dim]
     vectors[special_ids(tokenizer)] = 0
     return vectors
 

@@ -122,7 +122,8 @@ def load_encoder(spec: ModelSpec) -> SentenceEncoder:
     """
     try:
         encoder = SentenceEncoder("@".join(filter(None, (spec.source, "+".join(spec.options)))))
-        encoder.truncate_dim = spec.width or encoder.truncate_dim
+        if spec.width:
+            encoder.truncate_dim = spec.width
     except ConfigError as error:
         raise ConfigError(f"--model {error}") from None
     return encoder

@@ -24,7 +24,7 @@ def width_scores(
         embed: The model.
         tasks: The sets with gold scores.
         sample: Sentences of a corpus, for the retrieval of one half of a sentence by the other.
-        widths: The numbers of values that are scored.
+        widths: The numbers of values that are scored; those that the embedding does not have are left out.
 
     Returns:
         For each width, as text, {set: Spearman x 100, "retrieval": mean reciprocal rank x 100}; the last is the full width.
@@ -39,7 +39,8 @@ def width_scores(
     sentence_halves = list(zip(*(halves(sentence) for sentence in sample), strict=True))
     first, second = (embed("document", side) for side in sentence_halves)
     scores_of_width = {}
-    for width in sorted({*widths, first.shape[1]}):
+    full = first.shape[1]
+    for width in sorted({*(width for width in widths if width < full), full}):
         cosines = task_cosines(lambda sentences, width=width: vectors_of(sentences)[:, :width], tasks) if tasks else {}
         scores = {name: result["spearman"]["all"] for name, result in correlate_tasks(cosines, tasks).items()}
         scores_of_width[str(width)] = {**scores, RETRIEVAL: retrieval(first[:, :width], second[:, :width])}

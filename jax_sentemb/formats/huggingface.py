@@ -16,7 +16,7 @@ from jax_sentemb.data.tokenizer import Tokenizer
 from jax_sentemb.data.tokenizer_checks import check_rows
 from jax_sentemb.errors import CORRECT, REPLACE_MODEL, ConfigError, ModelFileError, Setting, first_line
 from jax_sentemb.files import quote, read_json, user_path
-from jax_sentemb.formats.config_json import parse_config, read_config
+from jax_sentemb.formats.config_json import read_config
 from jax_sentemb.formats.model_dir import check_hashes, read_sentence_config, transformer_folder
 from jax_sentemb.formats.modules import check_layer_mean, read_convolution, read_dense
 from jax_sentemb.formats.tensors import Shapes, Tensors, check_finite, check_memory, read_safetensors, read_shapes, weight_files
@@ -62,7 +62,7 @@ def read_parts(path: str | Path) -> tuple[BertConfig, dict[str, Params]]:
     root = user_path(path)
     check_hashes(root)
     folder = transformer_folder(root)
-    config = parse_config(read_json(folder / "config.json"), folder / "config.json")
+    config = read_config(root)
     _check_other_files(root, folder)
     files = weight_files(folder)
     shapes = _read_shapes(files, config)

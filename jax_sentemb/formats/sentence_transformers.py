@@ -144,7 +144,8 @@ def _write_modules(directory: Path, model: SentenceModel) -> None:
     The CNN of sentence-transformers reads the states at [PAD]. Word weights of 1 before it set these states to zero, as the
     convolution of this package does, so padding does not change the embedding. A `reference` convolution has no word weights.
     """
-    config, convolution = model.config, model.convolution
+    config, convolution, settings = model.config, model.convolution, model.settings
+    pooling = "mean" if model.pooling == "first_last" else model.pooling
     masks_padding = convolution is not None and not convolution.reference
     chain = [("", "Transformer")]
     chain += [(LAYERS_FOLDER, "WeightedLayerPooling")] * (model.pooling == "first_last")
@@ -158,12 +159,11 @@ def _write_modules(directory: Path, model: SentenceModel) -> None:
     files: dict[str, dict | list] = {
         "modules.json": modules,
         "sentence_bert_config.json": {"max_seq_length": model.max_seq_length, "do_lower_case": False},
-        FILE: model.settings.to_json(),
-        "1_Pooling/config.json": pooling_config(model.pooled_width, "mean" if model.pooling == "first_last" else model.pooling),
+        FILE: settings.to_json(),
+        "1_Pooling/config.json": pooling_config(model.pooled_width, pooling, settings.include_prompt),
     }
     if model.pooling == "first_last":
-        settings, tensors = layer_mean_files(config.num_hidden_layers, config.hidden_size)
-        files[f"{LAYERS_FOLDER}/config.json"] = settings
+        files[f"{LAYERS_FOLDER}/config.json"], tensors = layer_mean_files(config.num_hidden_layers, config.hidden_size)
         _write_tensors(directory / LAYERS_FOLDER, tensors)
     if convolution is not None:
         files[f"{CNN_FOLDER}/cnn_config.json"] = {
@@ -189,10 +189,11 @@ def _write_tensors(folder: Path, tensors: Tensors) -> None:
     (folder / "model.safetensors").write_bytes(save(tensors, metadata={"format": "pt"}))
 
 
-def pooling_config(width: int, pooling: str) -> dict[str, Any]:
+def pooling_config(width: int, pooling: str, include_prompt: bool) -> dict[str, Any]:
     """Return the settings of the Pooling module of sentence-transformers, in the form that every version reads."""
     keys = {key: mode == pooling for mode, key in POOLING_KEYS.items()}
-    return {"word_embedding_dimension": width, **keys, **(LAST_TOKEN_KEY if pooling == "last" else {})}
+    keys |= (LAST_TOKEN_KEY if pooling == "last" else {}) | ({} if include_prompt else {"include_prompt": False})
+    return {"word_embedding_dimension": width, **keys}
 
 
 def check_replaceable(directory: Path) -> None:

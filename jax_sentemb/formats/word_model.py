@@ -75,7 +75,7 @@ def write_word_model(
     tokenizer.save(directory)
     write_json(directory / FILE, settings.to_json())
     if _module_folders(method) is not None:
-        _write_modules(directory, method, metadata["max_seq_length"], files)
+        _write_modules(directory, method, metadata["max_seq_length"], files, settings)
 
 
 def _with_linear_view(params: Params) -> Params:
@@ -107,7 +107,9 @@ def _tensor_location(method: WordMethod, part: str) -> tuple[str, str]:
     return next(((folder, TENSOR_PREFIXES[folder]) for folder in folders), ("", part))
 
 
-def _write_modules(directory: Path, method: WordMethod, max_seq_length: int, files: dict[str, Tensors]) -> None:
+def _write_modules(
+    directory: Path, method: WordMethod, max_seq_length: int, files: dict[str, Tensors], settings: EncodeSettings
+) -> None:
     """Write the list of modules, and the settings of each module."""
     chain = _module_folders(method) or ()
     inputs = width = files[""][VECTORS].shape[1]
@@ -133,7 +135,7 @@ def _write_modules(directory: Path, method: WordMethod, max_seq_length: int, fil
             "in_features": inputs, "out_features": len(files[DENSE_FOLDER]["linear.weight"]), "bias": False,
             "activation_function": "torch.nn.modules.linear.Identity",
         }  # fmt: skip
-    content[f"{POOLING_FOLDER}/config.json"] = pooling_config(width, method.pooling)
+    content[f"{POOLING_FOLDER}/config.json"] = pooling_config(width, method.pooling, settings.include_prompt)
     content["modules.json"] = [
         {"idx": number, "name": str(number), "path": folder, "type": f"sentence_transformers.models.{module_type}"}
         for number, (folder, module_type) in enumerate(

@@ -39,7 +39,7 @@ from jax_sentemb.inference.static import StaticEmbedder
 from jax_sentemb.inference.token_embeddings import TokenEmbeddings, token_embedder
 from jax_sentemb.models.pooling import POOLINGS
 from jax_sentemb.parallel import batch_sharding, check_fork, make_mesh
-from jax_sentemb.retrieval.quantize import check_precision, quantize
+from jax_sentemb.retrieval.quantize import DTYPES, check_precision, quantize
 from jax_sentemb.system.terminal import Progress
 from jax_sentemb.types import Array, OnCount, Params, no_progress
 
@@ -75,14 +75,15 @@ class SentenceEncoder(ChangeableSettings):
 
         Args:
             model: The path, the name or the LoadedModel.
-            dtype: Precision of the matrix products, float32 or bfloat16.
+            dtype: Precision of the matrix products, float32 or bfloat16. A LoadedModel keeps the one that it was loaded with.
             max_seq_length: The length in tokens that sentences are cut to; 0 is the model's.
 
         Raises:
-            ConfigError: The model is missing.
+            ConfigError: The model is missing, or `dtype` is not that of a LoadedModel.
             ModelFileError: The model is damaged or of an unsupported type.
         """
         check_fork()
+        choice("dtype", dtype, DTYPES)
         max_seq_length = whole_number("max_seq_length", max_seq_length, 0)
         if not isinstance(model, LoadedModel):
             if not isinstance(model, str | os.PathLike):
@@ -92,12 +93,14 @@ class SentenceEncoder(ChangeableSettings):
             model = load(source, options, dtype=dtype)
             local_path = user_path(source)
             self._source = path.replace(source, str(local_path.absolute()), 1) if local_path.exists() else path, dtype
+        if dtype not in ("float32", model.dtype):
+            raise ConfigError(f"dtype={dtype}: the model was loaded with {model.dtype}; give the dtype to `load`")
         devices = jax.local_devices()
         mesh = make_mesh(len(devices), devices)
         sharding = batch_sharding(mesh) if len(devices) > 1 else None
-        self._model, self._dtype = model, dtype
+        self._model = model
         self._embedder = model.embedder.sharded(sharding)
-        self._params = self._embedder.put(_with_matrices_in(dtype, model.params))
+        self._params = self._embedder.put(_with_matrices_in(model.dtype, model.params))
         self._max_seq_length = self._embedder.max_seq_length
         self._latest_call = threading.local()
         super().__init__(model.settings, self._embedder.width(self._params))
@@ -128,12 +131,12 @@ class SentenceEncoder(ChangeableSettings):
             architecture = f"{encoder['model_type']}, {encoder['num_hidden_layers']} layers, {metadata['pooling']} pooling"
         name = repr(self._source[0]) if self._source else "in memory"
         width, length = self.get_sentence_embedding_dimension(), self.max_seq_length
-        return f"SentenceEncoder({name}: {architecture}, {width} dimensions, max_seq_length={length}, {self._dtype})"
+        return f"SentenceEncoder({name}: {architecture}, {width} dimensions, max_seq_length={length}, {self.dtype})"
 
     @property
     def dtype(self) -> str:
         """Return the precision of the matrix products, float32 or bfloat16."""
-        return self._dtype
+        return self._model.dtype
 
     @property
     def max_seq_length(self) -> int:
@@ -334,7 +337,7 @@ class SentenceEncoder(ChangeableSettings):
 
     @functools.cached_property
     def _embed_tokens(self) -> TokenEmbeddings:
-        return token_embedder(self._model, self._dtype)
+        return token_embedder(self._model, self.dtype)
 
     def _vectors(self, texts: list[str], batch_size: int, progress: OnCount, max_seq_length: int) -> np.ndarray:
         vectors, cut = self._embedder.encode(self._params, texts, batch_size, progress, max_seq_length)

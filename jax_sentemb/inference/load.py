@@ -63,6 +63,7 @@ class LoadedModel(NamedTuple):
     views: Views = NO_VIEWS  # the layout of the embeddings
     positions: int | None = None  # the number of positions of the encoder; None: unlimited
     settings: EncodeSettings = DEFAULTS  # of the directory
+    dtype: str = "float32"  # precision of the matrix products of `embedder`
 
     def __call__(self, sentences: Sequence[str]) -> Float[np.ndarray, "sentences width"]:
         """Return embeddings float32 [N, E] in the order of the sentences."""
@@ -71,6 +72,12 @@ class LoadedModel(NamedTuple):
     def embed_as(self, role: str, sentences: Sequence[str]) -> Float[np.ndarray, "sentences width"]:
         """Return embeddings float32 [N, E] of texts of the role "query" or "document", which may have prompts."""
         return self.embedder(self.params, self.settings.add_prompt(sentences, role))[:, : self.settings.truncate_dim]
+
+    @property
+    def width(self) -> int:
+        """Return the width of an embedding, without running the model."""
+        width = self.embedder.width(self.params)
+        return min(width, self.settings.truncate_dim or width)
 
     def fingerprint(self) -> str:
         """Return the `model_fingerprint` of this model."""
@@ -190,7 +197,7 @@ def _bert_model(source: str, stored: _Stored, options: Sequence[str], batch_size
     keys += ["dense"] if description.get("dense") else []
     positions = description["encoder"]["max_position_embeddings"] - description["encoder"]["position_offset"]
     metadata = {**stored.origin, **{key: description[key] for key in keys}}
-    return LoadedModel(embedder, params, metadata, positions=positions, settings=stored.settings)
+    return LoadedModel(embedder, params, metadata, positions=positions, settings=stored.settings, dtype=dtype)
 
 
 def _static_model(source: str, stored: _Stored, options: Sequence[str], dtype: str) -> LoadedModel:

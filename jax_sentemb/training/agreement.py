@@ -149,9 +149,11 @@ def _of_files(files: str, columns: tuple[str, str], teacher: Setting, precision:
 class Agreement:
     """Measure the agreement of parameters with the teacher on held-out sentences, or on sentences of the corpus."""
 
-    def __init__(self, config: Config, held_out: HeldOut, embed: Callable[[Params, list[str]], np.ndarray]) -> None:
-        """`embed` gives the exported vectors of documents."""
-        self._method, self._held_out, self._embed = config.method, held_out, embed
+    def __init__(
+        self, config: Config, held_out: HeldOut, embed: Callable[[Params, list[str]], np.ndarray], width: int | None = None
+    ) -> None:
+        """`embed` gives the vectors of documents, of which the export keeps the first `width` numbers; None: all."""
+        self._method, self._held_out, self._embed, self._width = config.method, held_out, embed, width
         self._length = config.eval.max_seq_length
         student = judging_teacher(config)
         self._is_distilled = student is not None
@@ -159,13 +161,13 @@ class Agreement:
 
     def __call__(self, params: Params) -> dict[str, float]:
         """Return the measures by their names in metrics.jsonl."""
-        vectors = self._embed(params, self._held_out.sentences)
+        whole = self._embed(params, self._held_out.sentences)
         mapped: Any = None
         if self._is_distilled and self._method.dense:
-            mapped = vectors
+            mapped = whole
         elif self._is_distilled and self._method.dense is not None and DENSE in params:
-            mapped = vectors @ np.asarray(jax.device_get(params[DENSE]["layer_0"]["kernel"]))
-        return self._named(vectors, mapped)
+            mapped = whole @ np.asarray(jax.device_get(params[DENSE]["layer_0"]["kernel"]))
+        return self._named(whole[:, : self._width], mapped)
 
     def of_model(self, embed: EmbedAs) -> dict[str, float]:
         """Return the measures of another model."""

@@ -118,14 +118,19 @@ class DownstreamTasks:
 
 
 class PromptedEmbedder(NamedTuple):
-    """Embed texts with the prompts of the start. The tokenizer of `embedder` has none."""
+    """Embed texts with the prompts of the start, which the tokenizer of `embedder` lacks, to as many numbers as its export has."""
 
     embedder: Embedder
     settings: EncodeSettings
 
     def encode(self, params: Params, texts: Sequence[Any], role: str) -> EncodedSentences:
         """Return the embeddings of texts of the role "query" or "document", or "", and how many were cut."""
-        return self.embedder.encode(params, self.settings.add_prompt(texts, role))
+        encoded = self.embedder.encode(params, self.settings.add_prompt(texts, role))
+        return encoded._replace(vectors=encoded.vectors[:, : self.settings.truncate_dim])
+
+    def whole(self, params: Params, texts: Sequence[str]) -> Float[np.ndarray, "texts width"]:
+        """Return all numbers of the embeddings of documents."""
+        return self._replace(settings=self.settings._replace(truncate_dim=None))(params, texts)
 
     def __call__(self, params: Params, texts: Sequence[str], role: str = "document") -> Float[np.ndarray, "texts width"]:
         """Return the embeddings. The sentences of a corpus are documents."""

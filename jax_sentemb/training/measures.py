@@ -76,5 +76,6 @@ def make_measures(
     embed = PromptedEmbedder(embedder, setup.settings)
     sample = corpus_sample(setup, config.eval.diagnostic_sentences, config.train.seed)
     scorer = Scorer(embed, setup.tasks, setup.dev, sample, log, config.train.strict, setup.dev_task)
-    agreement = Agreement(config, setup.held_out, embed) if setup.held_out else None
+    width = setup.settings.truncate_dim
+    agreement = Agreement(config, setup.held_out, embed.whole, width) if setup.held_out else None
     return Measures(scorer, setup.validation and Validation(method, encoder, setup.validation, mesh), agreement)

@@ -154,6 +154,8 @@ def _with_readout(config: Config, start: Start | None) -> tuple[Config, list[str
             config = dataclasses.replace(config, method=changed)
     if prompt := start.settings.prompt_text(config.method.text_role):
         notes.append(f"{start.name} has the prompt {prompt!r}, which is put before every sentence of the training text")
+    if width := start.settings.truncate_dim:
+        notes.append(f"{start.name} cuts its embeddings to {width} numbers (truncate_dim), and so do the scores and the export")
     return config, notes
 
 
