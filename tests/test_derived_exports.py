@@ -13,6 +13,7 @@ from jax_sentemb import SentenceEncoder
 from jax_sentemb.__main__ import main
 from jax_sentemb.cli.program import program
 from jax_sentemb.errors import ModelFileError
+from jax_sentemb.evaluation.widths import trained_widths
 from jax_sentemb.formats.model_card import Card
 from jax_sentemb.formats.run_dir import find_export
 from jax_sentemb.inference.build import build_embedder
@@ -46,7 +47,8 @@ def encoder(tmp_path_factory):
     folder, model = tmp_path_factory.mktemp("encoder") / "model", tiny_model(TEXT, 60)
     facts = {"encoder": vars(model.config), "pooling": "mean", "max_seq_length": 40}
     embedder = build_embedder(facts, model.tokenizer)
-    export(folder, model, lambda texts: embedder(model.params, texts), Card("model", "SimCSE", scores=SCORES))
+    card = Card("model", "SimCSE", training={"matryoshka": [8], "steps": 3}, scores=SCORES)
+    export(folder, model, lambda texts: embedder(model.params, texts), card)
     return folder
 
 
@@ -169,6 +171,8 @@ def test_scores_are_those_of_the_same_model_with_the_same_settings(encoder, whit
     assert manifest_of(whitened)["scores"] == {}
     assert manifest_of(whitened)["method"] == "SimCSE"
     assert "50.00" not in (whitened / "README.md").read_text()
+    assert [trained_widths(folder) for folder in (encoder, whitened)] == [(8,), ()]
+    assert manifest_of(whitened)["training"] == {"steps": 3}
 
 
 def test_a_model_does_not_take_the_facts_of_another_that_has_replaced_it(encoder, tmp_path):

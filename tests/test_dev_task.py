@@ -56,7 +56,16 @@ def test_queries_select_the_weights(tmp_path):
     assert exported["queries"] == 12
     for name, value in scores["dev"].items():
         assert exported[name] == pytest.approx(value, abs=1e-3)
-    assert "nDCG@10" in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+    report = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+    assert "nothing is scored" not in report
+    row = f'nDCG@10</th><td role="cell" data-label="start" class="n">{measured[0]:.2f}</td>'
+    assert f'{row}<td role="cell" data-label="kept" class="n">{measured[best]:.2f}</td>' in report.replace("\n", "")
+    card = (tmp_path / "run" / "export" / "README.md").read_text(encoding="utf-8")
+    assert "No scores" not in card
+    assert f"which may have selected the weights: nDCG@10 {measured[best]:.2f}, " in card
+    for source in ("export", ""):
+        copy = SentenceEncoder(tmp_path / "run" / source).save(tmp_path / f"copy{source}")
+        assert f"nDCG@10 {measured[best]:.2f}, " in (copy / "README.md").read_text(encoding="utf-8")
 
 
 def test_labels_select_the_weights_and_replaced_ones_are_refused(tmp_path):

@@ -33,6 +33,7 @@ class Card:
     license: str | None = None
     training: Mapping[str, Any] = field(default_factory=dict)  # in the order of the card: {"sentences": 10_000, "corpus": ...}
     scores: Mapping[str, dict] = field(default_factory=dict)  # set -> result of `correlate_tasks`
+    dev: Mapping[str, float] = field(default_factory=dict)  # measures x 100 on queries or labels that selected the weights
     missing_tasks: Sequence[str] = ()  # evaluation sets that were missing and therefore not scored
     verdict: str = ""  # a warning if the model is worse than the one it was trained from
     teacher: Mapping[str, Any] = field(default_factory=dict)  # facts of `training.agreement.Agreement.summary`
@@ -83,6 +84,7 @@ def render(
         call=call,
         embedding=embedding,
         scores=_score_rows(card.scores),
+        dev=", ".join(f"{markdown(name)} {value:.2f}" for name, value in card.dev.items()),
         missing_tasks=list(map(markdown, card.missing_tasks)),
         teacher=f"{_teacher_role(card.teacher)} {describe_teacher(card.teacher)}." if card.teacher else "",
         changes=f"{describe_changes(card.changes)}." if card.changes else "",

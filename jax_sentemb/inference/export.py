@@ -70,6 +70,7 @@ def export(
         "max_seq_length": model.max_seq_length,
         "training": dict(card.training),
         "scores": dict(card.scores),
+        "dev": dict(card.dev),
         "missing_tasks": list(card.missing_tasks),
         KEY: mark(EXPORT, {**(sources or {}), **({} if is_cross_encoder else {"model": Source(card.name, _fingerprint(model))})}),
     }
@@ -185,6 +186,7 @@ def export_run(output: Path, metadata: dict[str, Any], params: Params, workdir: 
         base_model=metadata["base_model"],
         training={**metadata["training"], "steps": step},
         scores=scored.get("scores", {}),
+        dev=scored.get("dev", {}),
         missing_tasks=metadata["missing_tasks"],
         verdict=scored.get("verdict", ""),
         changes=scored.get("changes", {}),
@@ -238,6 +240,7 @@ def export_loaded(
         base_model=facts.get("base_model"),
         training=facts.get("training", {}),
         scores=facts.get("scores", {}),
+        dev=facts.get("dev", {}),
         missing_tasks=facts.get("missing_tasks", ()),
     )
     tokenizer: Any = model.embedder.tokenizer
@@ -266,9 +269,11 @@ def _recorded_facts(root: Path, model: LoadedModel, max_seq_length: int, is_chan
         fingerprint = facts.get(KEY, {}).get("sources", {}).get("model", {}).get("sha256")
         if fingerprint and not is_changed and fingerprint != model.fingerprint():
             return {}
-        is_scored = bool(facts.get("scores") and fingerprint)
+        is_scored = bool((facts.get("scores") or facts.get("dev")) and fingerprint)
+    if is_changed:  # the first numbers of another layer are those of no training
+        facts["training"] = {name: value for name, value in facts.get("training", {}).items() if name != "matryoshka"}
     if is_changed or not is_scored or (settings, facts.get("max_seq_length")) != (model.settings, max_seq_length):
-        return {**facts, "scores": {}, "missing_tasks": ()}
+        return {**facts, "scores": {}, "dev": {}, "missing_tasks": ()}
     return facts
 
 

@@ -99,7 +99,8 @@ def before_length(model: LoadedModel, sentences: Sequence[str], progress: OnCoun
 
 def _embedder(model: LoadedModel, metadata: dict[str, Any]) -> Any:
     tokenizer: Any = model.embedder.tokenizer
-    return build_embedder({**metadata, "max_seq_length": model.embedder.max_seq_length}, tokenizer, model.embedder.batch_size)
+    metadata = {**metadata, "max_seq_length": model.embedder.max_seq_length}
+    return build_embedder(metadata, tokenizer, model.embedder.batch_size, model.dtype)
 
 
 def _sample_axes(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

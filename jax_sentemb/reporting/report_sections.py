@@ -42,7 +42,7 @@ def context(run: Run) -> dict[str, Any]:
         "finished": bool(run.scores),
         "cards": _cards(run, curves),
         "warnings": list(map(without_folders, _warnings(run))),
-        "scores": _scores(run),
+        "scores": _scores(run, curves),
         "evidence": _evidence(run, curves),
         "neighbours": _neighbours(run),
         "map": _corpus_map(run),
@@ -134,10 +134,10 @@ def _warnings(run: Run) -> list[str]:
     return list(dict.fromkeys(warnings))
 
 
-def _scores(run: Run) -> dict[str, Any]:
+def _scores(run: Run, curves: Curves) -> dict[str, Any]:
     """Return the tables of scores; {} if nothing was scored."""
-    scores, transfer = run.scores.get("scores", {}), run.scores.get("transfer", {})
-    if not scores and not transfer:
+    scores, transfer, dev = (run.scores.get(name, {}) for name in ("scores", "transfer", "dev"))
+    if not scores and not transfer and not dev:
         return {}
     baselines = {name: values for name, values in run.scores.get("baselines", {}).items() if set(values) & set(scores)}
     start = baselines.pop("untrained", {})
@@ -165,6 +165,7 @@ def _scores(run: Run) -> dict[str, Any]:
             *(f"{correlation}, {aggregate}" for correlation in ("Spearman", "Pearson") for aggregate in aggregates),
         ],
         "all_rows": _all_scores(scores),
+        "dev": [[name, score_text(curves.get(f"eval/dev/{name}", {}).get(0)), score_text(value)] for name, value in dev.items()],
         "tasks": tasks,
     }
 

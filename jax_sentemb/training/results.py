@@ -118,7 +118,7 @@ class Results:
         if is_main_process():
             write_json(self._workdir / "scores.json", results | self._mark)
             facts = {"scores": scores, "scores_of_step": step, "verdict": results["verdict"]}
-            facts |= {name: results.get(name, {}) for name in ("teacher", "widths", "changes")}
+            facts |= {name: results.get(name, {}) for name in ("dev", "teacher", "widths", "changes")}
             self._export(params, step, kept | facts)
         if results["changes"] and not self._log.is_brief:
             self._log.info(f"changes   {describe_changes(results['changes'] | {'is_judged': True})}")
