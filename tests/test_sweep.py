@@ -614,8 +614,17 @@ def test_rows_of_other_sweeps_are_left_out_when_their_corpus_was_replaced(tmp_pa
     assert len(json.loads((tmp_path / "work" / "sweep.json").read_text())) == 2
 
 
+def test_runs_of_other_settings_are_not_averaged_with_those_of_the_sweep(tmp_path, capsys):
+    first, second = (study(f"data.subset_seed,train.seed={seed} data.subset=0") for seed in (1, 2))
+    second.train.max_steps += 1
+    for sweep, count in ((first, 2), (second, 2), (first, 2)):
+        assert run_all(sweep, tmp_path, Runs()) == 0
+        assert len(json.loads((tmp_path / "sweep.json").read_text())) == count
+    assert "was made with other settings than the runs of this sweep: it is left out" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
-    ("change", "problem"), [({"format": 2}, "has format 2, this version"), (None, "does not record its sources")]
+    ("change", "problem"), [({"format": 3}, "has format 3, this version"), (None, "does not record its sources")]
 )
 def test_rows_of_another_format_are_refused_and_kept(tmp_path, change, problem):
     assert run_all(study(), tmp_path, Runs()) == 0

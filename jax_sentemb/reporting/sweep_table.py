@@ -108,8 +108,7 @@ def summary(rows: list[Row]) -> tuple[list[str], list[tuple[str, str, list[str]]
     sets = averaged(rows)
     groups: dict[str, list[Row]] = {}
     for row in rows:
-        varying = {name: value for name, value in row["settings"].items() if name not in REPEATED}
-        groups.setdefault(" ".join(f"{name}={value}" for name, value in varying.items()) or "all", []).append(row)
+        groups.setdefault(group_label(row["settings"]), []).append(row)
     columns = list(dict.fromkeys(name for row in rows for name in row.get("scores", {})))
     columns += ["average"] * (len(sets) > 1)
     table_rows = []
@@ -119,6 +118,11 @@ def summary(rows: list[Row]) -> tuple[list[str], list[tuple[str, str, list[str]]
         failed = f" ({len(group) - len(scored)} failed)" if len(scored) < len(group) else ""
         table_rows.append((label, f"{len(scored)}{failed}", [mean_and_deviation(column) for column in values]))
     return columns, table_rows
+
+
+def group_label(settings: Mapping[str, str]) -> str:
+    """Return the label of the runs of a sweep that differ only in their seeds."""
+    return " ".join(f"{name}={value}" for name, value in settings.items() if name not in REPEATED) or "all"
 
 
 def mean_and_deviation(values: Sequence[float]) -> str:

@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 from jax_sentemb import provenance
 from jax_sentemb.config import Config, check, flatten, swept
 from jax_sentemb.errors import ConfigError, DataError, Setting, UserError, plain
-from jax_sentemb.files import print_warning, read_limited, write_json
+from jax_sentemb.files import fingerprint, print_warning, read_limited, write_json
 from jax_sentemb.parallel import is_main_process
 from jax_sentemb.provenance import KEY, SWEEP
 from jax_sentemb.public_text import public_value, without_folders
 from jax_sentemb.recipes import change
-from jax_sentemb.reporting.sweep_table import VARIANT, draw, headline, terminal_table, write_tables
+from jax_sentemb.reporting.sweep_table import REPEATED, VARIANT, draw, group_label, headline, terminal_table, write_tables
 from jax_sentemb.training.sweep_sources import changed_since, remembering, replaced_inputs, row_mark
 
 MAX_RUNS = 1000  # of one command
@@ -226,9 +226,14 @@ def _expanded(config: Config) -> list[Expanded]:
 
 def _row(run: Expanded, baselines: dict[str, str], result: dict[str, Any] | None = None) -> dict[str, Any]:
     """Return the row of a run in sweep.json, with the `result` of an earlier command; the baseline is that of this command."""
-    row: dict[str, Any] = {"settings": run.chosen, "folder": run.folder}
+    row: dict[str, Any] = {"settings": run.chosen, "folder": run.folder, "group": _group(run.config)}
     row |= {"baseline": baselines[run.chosen[VARIANT]]} if run.chosen.get(VARIANT) in baselines else {}
     return row | {name: value for name, value in (result or {}).items() if name != "baseline"}
+
+
+def _group(config: Config) -> str:
+    """Return the SHA-256 of all settings but the seeds."""
+    return fingerprint({name: value for name, value in flatten(config).items() if name not in REPEATED})
 
 
 def _check_smallest(expanded: list[Expanded], workdir: Path, check: Callable[[Config, Path], None]) -> None:
@@ -282,15 +287,25 @@ def _marks(expanded: list[Expanded], finished: dict[str, dict[str, Any]]) -> tup
 def _kept_rows(
     expanded: list[Expanded], finished: dict[str, dict[str, Any]], marks: dict[str, Any], workdir: Path
 ) -> list[dict[str, Any]]:
-    """Return the rows of other sweeps, without those whose inputs have been replaced."""
+    """Return the rows of other sweeps, without those whose inputs have been replaced.
+
+    Runs that only a setting outside the sweeps tells from this sweep's runs are left out too, since tables would average them.
+    """
     folders = {run.folder for run in expanded}
     other_rows = [row for folder, row in finished.items() if folder not in folders]
     digest = remembering()
     current = [*marks.values(), *(row_mark(run.config, digest) for run in expanded if other_rows and run.folder not in marks)]
+    groups = {group_label(run.chosen): _group(run.config) for run in expanded}
     kept_rows = []
     for row in other_rows:
+        label = group_label(row["settings"])
         if name := replaced_inputs(row, current):
             print_warning(f"{workdir / 'sweep.json'}: run {row['folder']} was made before {name} was replaced: it is left out")
+        elif groups.get(label, row["group"]) != row["group"]:
+            other = "was made with other settings than the runs of this sweep"
+            print_warning(
+                f"{workdir / 'sweep.json'}: run {row['folder']} {other}: it is left out; give each its own work directory"
+            )
         else:
             kept_rows.append(row)
     return kept_rows
