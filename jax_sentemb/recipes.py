@@ -301,13 +301,14 @@ def missing_part(name: str, known: Mapping[str, Any]) -> Message:
 
 def suggestion(name: str, known: Mapping[str, Any]) -> Message:
     """Return the end of a message on an unknown setting: a setting with a similar meaning or spelling, or where all are listed."""
-    last = name.rpartition(".")[2].lower()
+    section, _, last = name.lower().rpartition(".")
+    misspelt = difflib.get_close_matches(name, [setting for setting in known if setting.rpartition(".")[0] == section], 1, 0.9)
     same_field = [setting for setting in known if setting.rpartition(".")[2] == last]
     synonyms = [setting for setting in (SYNONYMS.get(last, ""),) if setting in known]
     similar_settings = difflib.get_close_matches(name, known, 1, 0.75)
     fields = {setting.rpartition(".")[2]: setting for setting in reversed(list(known))}
     similar_fields = [fields[setting] for setting in difflib.get_close_matches(last, fields, 1, 0.7)]
-    candidates = [*same_field, *synonyms, *similar_settings, *similar_fields, *difflib.get_close_matches(name, known, 1)]
+    candidates = [*misspelt, *same_field, *synonyms, *similar_settings, *similar_fields, *difflib.get_close_matches(name, known, 1)]
     return (
         ("; did you mean ", Setting(candidates[0]), "?")
         if candidates

@@ -186,6 +186,7 @@ def test_the_command_that_is_advised_is_one(usable, weights, recipe):
     advice = advise(CorpusSummary("a b.txt", "text", usable, 48, True, 64, weights, "", 8000))
     assert advice is not None
     assert advice.recipe == recipe
+    assert ("give --weights" in advice.confidence) == (not weights and usable < SMALL)
     words = shlex.split(advice.command)
     assert words[:2] == ["jax-sentemb", "train"]
     config, workdir, _ = parse(words[1:])

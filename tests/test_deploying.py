@@ -36,7 +36,7 @@ def test_postgresql_finds_what_exact_search_finds(tmp_path, monkeypatch):
     with tempfile.TemporaryDirectory() as folder:  # not below tmp_path: for root the server runs as another user, who reads it
         server = pgserver.get_server(folder)
         try:
-            exec(code.replace("dbname=search", server.get_uri()).replace("runs/micse", str(model)), names)
+            exec(code.replace("dbname=search", server.get_uri()).replace("runs/mine", str(model)), names)
         finally:
             server.cleanup()
     query = SentenceEncoder(model).encode(["A man is playing a guitar."])

@@ -47,9 +47,9 @@ SUBSTITUTES = [
     (r"matryoshka=32,64,128", "matryoshka=8,16,32"),
     (r"max_seq_length=\d+", "max_seq_length=24"),
     (r"path/to/bert|experiments/pretraining/mini-2", "bert"),
-    (r"models/other", "runs/micse/export"),
+    (r"models/other", "runs/mine/export"),
     (r"path/to/stronger", "bert@mean"),
-    (r"path/to/encoder|all-MiniLM-L6-v2|mini-distilled", "runs/micse/export"),
+    (r"path/to/encoder|all-MiniLM-L6-v2|mini-distilled", "runs/mine/export"),
     (r"(jax-sentemb distill .*)", r"\1 --width 8"),
     (r"tests/data/", f"{ROOT}/tests/data/"),
     (r"(--config\.eval\.data=)path/to/SentEval/data", r"\1grammar"),
@@ -154,7 +154,7 @@ def workspace(tmp_path_factory):
             assert run_line(f"jax-sentemb train --config configs/{name}.py --workdir made/{name}") == 0
         shutil.copytree("made/micse/export", "bert")
         patch.setattr(jax_sentemb.training.run, "run", rehearse)
-        for name, kind in (("micse", "micse"), ("multi_view", "multi_view"), ("average", "word_average")):
+        for name, kind in (("mine", "micse"), ("multi_view", "multi_view"), ("average", "word_average")):
             shutil.copytree(f"made/{kind}", f"runs/{name}")
         yield folder
 

@@ -128,6 +128,7 @@ def test_a_config_dict_that_cannot_be(tmp_path, old, new, says):
         ("optimiser.learning_rate", "optimizer.learning_rate"),
         ("method.temprature", "method.temperature"),
         ("seed", "train.seed"),
+        ("encoder.weight", "encoder.weights"),
     ],
 )
 def test_an_unknown_setting_suggests_by_meaning(name, meant):

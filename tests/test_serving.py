@@ -21,7 +21,7 @@ from jax_sentemb.cli.program import program
 from jax_sentemb.formats.sentence_transformers import write_export
 
 SENTENCES = [f"a {animal} {verb} in the rain" for animal in ("dog", "cat", "horse", "mouse") for verb in ("runs", "sleeps")]
-ENCODE = "jax-sentemb encode --model runs/micse --input corpus.txt --output corpus-vectors"
+ENCODE = "jax-sentemb encode --model runs/mine --input corpus.txt --output corpus-vectors"
 LINES = [*SENTENCES[:2], "", *SENTENCES[2:]]  # a blank line has a row
 
 
@@ -40,7 +40,7 @@ def address(tmp_path_factory):
         patch.chdir(folder)
         patch.setenv("JAX_SENTEMB_CACHE", str(folder / "cache"))
         Path("corpus.txt").write_text("\n".join(LINES) + "\n", encoding="utf-8")
-        write_export(folder / "runs" / "micse", tiny_model(SENTENCES, 60))
+        write_export(folder / "runs" / "mine", tiny_model(SENTENCES, 60))
         assert program(main, ENCODE.split()) == 0
         names = {}
         exec(next(text for _, text in blocks(ROOT / "docs/deploying.md", ("python",)) if "FastAPI" in text), names)
@@ -59,7 +59,7 @@ def address(tmp_path_factory):
 
 
 def test_clients_at_the_same_time_get_what_search_finds(address):
-    encoder, vectors = SentenceEncoder("runs/micse"), Vectors("corpus-vectors")
+    encoder, vectors = SentenceEncoder("runs/mine"), Vectors("corpus-vectors")
     answers = {}
 
     def ask(query):

@@ -154,6 +154,10 @@ NEIGHBOURS = Choice(
     "(STS-B) changed by {elsewhere:+} at worst".format(**MEASURED["neighbours"]),
     [],
 )
+NEW_OF_FEW = (
+    "very low: the smallest text with which a new encoder was measured has 20,000 generated sentences; give --weights, or use "
+    "all-MiniLM-L6-v2 or mini-distilled as it is"
+)
 CHECKPOINT = (
     "--config.eval.eval_steps=10 --config.eval.select=retrieval --config.eval.patience=3: select better weights than the last, "
     "without labels (experiments/choosing: {retrieval}; the last step {last}, the first evaluation {first}, STS-B dev {dev})"
@@ -247,7 +251,7 @@ def _train(corpus: CorpusSummary) -> Advice:
         corpus.length,
         epochs,
         corpus.usable // batch * epochs if limit else choice.steps,
-        choice.confidence,
+        NEW_OF_FEW if choice is SCRATCH and corpus.usable < SMALL else choice.confidence,
         choice.evidence,
         [
             *([Alternative(WORDS, _table_command(corpus, f"runs/{choice.recipe}", "--words", "1024"))] if choice is MANY else []),
