@@ -147,6 +147,11 @@ def test_a_collapsed_model_fails_task_by_task_and_never_prints_nan(folder, capsy
         (["--model", "x", "--data", "DATA", "--sts-protocol", "y"], 2, "--sts-protocol y: unknown; there are simcse"),
         (["--model", "x", "--data", "DATA", "--classifier", "y"], 2, "--classifier y is unknown; the classifiers are senteval"),
         (["--model", "x", "--data", "DATA", "--plots"], 2, "--plots needs --output"),
+        (
+            ["ensemble=tf-idf", "b=tf-idf", "--data", "DATA", "--ensemble"],
+            2,
+            "a model is called ensemble, as the row of --ensemble",
+        ),
         (["--model", "x", "--data", "DATA", "--ensemble"], 2, "--ensemble has one model, x; give two or more"),
         (["--model", "tf-idf", "--data", "DATA", "--tasks", "CR", "--vectors", "WORDS"], 2, "--vectors WORDS is not used"),
         (["--model", "x", "--data", "DATA", "--check"], 2, "--model x is not used: --check scores nothing"),

@@ -14,6 +14,7 @@ from jax_sentemb.cli.program import Parser, count, leave_out, positive, start
 from jax_sentemb.errors import ConfigError, UserError, plain
 from jax_sentemb.files import user_path, write_text
 
+ENSEMBLE = "ensemble"  # the name of the row of --ensemble
 EPILOG = """\
 models: a work directory of a run, an export, any Hugging Face BERT or sentence-transformers directory or hub name, a file of word
 vectors (GloVe or fastText text, .vec, .npz, also .gz and .xz), or tf-idf. Several models give several rows. Options follow an @:
@@ -148,6 +149,8 @@ def _score(options: argparse.Namespace, loaded: Any, root: Path, protocols: Any)
     names = [model.name for model in models]
     if len(set(names)) < len(names):
         raise ConfigError(f"two models are called {max(names, key=names.count)}: write NAME=PATH for one of them")
+    if options.ensemble and ENSEMBLE in names:
+        raise ConfigError(f"a model is called {ENSEMBLE}, as the row of --ensemble: write NAME=PATH for it")
     outcomes: dict[str, dict[str, suite.Outcome]] = {}
     failed: list[tables.FailedTask] = []
     code = loaded.errors[0].exit_code if loaded.errors else 0
@@ -171,9 +174,9 @@ def _score(options: argparse.Namespace, loaded: Any, root: Path, protocols: Any)
     if options.ensemble and len(members) > 1:
         of_task = {item.name: [outcomes[name][item.name] for name in members if item.name in outcomes[name]] for item in items}
         mixed = {name: suite.combine(each, protocols) for name, each in of_task.items() if len(each) == len(members)}
-        outcomes["ensemble"] = {name: outcome for name, outcome in mixed.items() if outcome}
-        for outcome in outcomes["ensemble"].values():
-            _write(options, "ensemble", suite.record("ensemble", {"members": members}, outcome, root))
+        outcomes[ENSEMBLE] = {name: outcome for name, outcome in mixed.items() if outcome}
+        for outcome in outcomes[ENSEMBLE].values():
+            _write(options, ENSEMBLE, suite.record(ENSEMBLE, {"members": members}, outcome, root))
     layouts = tables.layout(outcomes, protocols, loaded.missing_tasks, failed)
     print()
     print(plain("\n\n".join(tables.as_text(table) for table in layouts)))
