@@ -15,7 +15,7 @@ from jax_sentemb.cosines import unit_length
 from jax_sentemb.data.corpus_files import open_text
 from jax_sentemb.data.tokenizer import Tokenizer
 from jax_sentemb.distillation.distill import _encoded
-from jax_sentemb.distillation.token_table import piece_counts, sif_weights
+from jax_sentemb.distillation.token_table import piece_counts, piece_vectors, sif_weights
 from jax_sentemb.errors import ConfigError, ModelFileError
 from jax_sentemb.formats.encode_settings import EncodeSettings
 from jax_sentemb.formats.sentence_transformers import write_export
@@ -148,6 +148,8 @@ def test_the_encoder_reads_sentences_with_its_default_prompt_as_in_encode(teache
 def test_a_table_learns_the_numbers_that_its_encoder_keeps(teacher, tmp_path, capsys):
     model = tmp_path / "model"
     write_export(model, tiny_model(SENTENCES, 80, positions=40, settings=EncodeSettings(truncate_dim=8)))
+    loaded = load(model)
+    assert piece_vectors(loaded, loaded.embedder.tokenizer).shape[1] == 8
     common = ("distill", "--model", model, "--corpus", teacher / "corpus.txt", "--output", tmp_path / "table")
     for epochs in (0, 1):
         assert run(*common, "--epochs", epochs, "--width", 8) == 0
