@@ -1,6 +1,6 @@
 r"""Mirror-BERT for a sentence encoder that is already good: few steps at a small rate on the text that it will embed.
 
-python -m jax_sentemb.main --config configs/adapt.py --workdir runs/adapt \
+jax-sentemb train --config adapt --workdir runs/adapt \
     --config.data.files=corpus.txt --config.encoder.weights=path/to/all-MiniLM-L6-v2
 
 The settings are those of experiments/adapting, which compares methods on several domains. There a learning rate of 1e-5 gains

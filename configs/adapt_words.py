@@ -1,6 +1,6 @@
 r"""Rank distillation for a sentence encoder that is already good: it also learns the order of your texts by their words.
 
-python -m jax_sentemb.main --config configs/adapt_words.py --workdir runs/adapt_words \
+jax-sentemb train --config adapt_words --workdir runs/adapt_words \
     --config.data.files=corpus.txt --config.encoder.weights=path/to/all-MiniLM-L6-v2
 
 The teachers are the encoder itself, which counts twice, and tf-idf of the text. So texts that share rare words become closer, and

@@ -1,6 +1,6 @@
 r"""A BERT cross-encoder on argument pairs, ten folds or unseen topics (Reimers and Gurevych 2019; IS-BERT, Table 2).
 
-python -m jax_sentemb.main --config configs/arguments_cross_encoder.py --workdir runs/arguments_cross_encoder \
+jax-sentemb train --config arguments_cross_encoder --workdir runs/arguments_cross_encoder \
     --config.data.files=arguments:UKP_ASPECT.tsv --config.encoder.weights=path/to/bert
 
 One command makes one row of the table: a run for each fold, and their mean in sweep.md. With --config.data.scheme=cross-topic each

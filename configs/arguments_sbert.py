@@ -1,6 +1,6 @@
 r"""SBERT on argument pairs: cosine regression, ten folds or unseen topics (Reimers and Gurevych 2019; IS-BERT, Table 2).
 
-python -m jax_sentemb.main --config configs/arguments_sbert.py --workdir runs/arguments_sbert \
+jax-sentemb train --config arguments_sbert --workdir runs/arguments_sbert \
     --config.data.files=arguments:UKP_ASPECT.tsv --config.encoder.weights=path/to/bert
 
 One command makes one row of the table: a run for each fold, and their mean in sweep.md. With --config.data.scheme=cross-topic each

@@ -1,6 +1,6 @@
 r"""ConsSent-R(2): half of the sentences get some random words, and a classifier finds these sentences (Brahma 2018).
 
-python -m jax_sentemb.main --config configs/cons_sent.py --workdir runs/cons_sent \
+jax-sentemb train --config cons_sent --workdir runs/cons_sent \
     --config.data.files=corpus.txt --config.encoder.vectors=crawl-300d-2M.vec.gz --config.eval.data=path/to/SentEval/data
 
 Other tasks: --config.method.task=D --config.method.k=5 (delete), P 3 (permute), I 3 (insert), R 2 (replace); N 3, C 4 (rank).

@@ -1,6 +1,6 @@
 r"""ConsSent-N(3): each sentence is split at random, and each part has to find the other part in the batch (Brahma 2018).
 
-python -m jax_sentemb.main --config configs/cons_sent_ranking.py --workdir runs/cons_sent_ranking \
+jax-sentemb train --config cons_sent_ranking --workdir runs/cons_sent_ranking \
     --config.data.files=corpus.txt --config.encoder.vectors=crawl-300d-2M.vec.gz --config.eval.data=path/to/SentEval/data
 
 Other tasks: --config.method.task=D --config.method.k=5 (delete), P 3 (permute), I 3 (insert), R 2 (replace); N 3, C 4 (rank).

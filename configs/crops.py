@@ -1,6 +1,6 @@
 r"""Crops: two overlapping packs of consecutive sentences of one document are a positive pair (Gonzalez-Marquez et al. 2025).
 
-python -m jax_sentemb.main --config configs/crops.py --workdir runs/crops \
+jax-sentemb train --config crops --workdir runs/crops \
     --config.data.files=ordered.txt --config.encoder.weights=path/to/encoder
 
 A sentence a line, and a blank line between documents. For a document a line, or a field of a .jsonl file:

@@ -1,6 +1,6 @@
 r"""A BERT cross-encoder on NLI pairs, then on STS-B: from NLI a small BERT learns to compare two sentences in one row.
 
-python -m jax_sentemb.main --config configs/cross_encoder_nli_stsb.py --workdir runs/cross_encoder_nli_stsb \
+jax-sentemb train --config cross_encoder_nli_stsb --workdir runs/cross_encoder_nli_stsb \
     --config.pretrain.data.files=nli.tsv --config.encoder.weights=path/to/bert --config.eval.data=path/to/SentEval/data
 
 pretrain.data.files: tables with the columns sentence1, sentence2 and label (entailment, neutral, contradiction).

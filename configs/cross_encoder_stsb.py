@@ -1,6 +1,6 @@
 r"""A BERT cross-encoder on STS-B: both sentences of a pair in one row, a supervised baseline without embeddings.
 
-python -m jax_sentemb.main --config configs/cross_encoder_stsb.py --workdir runs/cross_encoder_stsb \
+jax-sentemb train --config cross_encoder_stsb --workdir runs/cross_encoder_stsb \
     --config.encoder.weights=path/to/bert --config.eval.data=path/to/SentEval/data
 
 Your own scored pairs: --config.data.files=pairs.tsv (sentence1, sentence2, score from 0 to 5).

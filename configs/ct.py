@@ -1,6 +1,6 @@
 r"""Contrastive Tension: two encoders agree on the same sentence and disagree on different ones (Carlsson et al. 2021).
 
-python -m jax_sentemb.main --config configs/ct.py --workdir runs/ct \
+jax-sentemb train --config ct --workdir runs/ct \
     --config.data.files=corpus.txt --config.encoder.weights=path/to/bert --config.eval.data=path/to/SentEval/data
 
 Settings of the published code: RMSprop whose rate falls in steps, one positive pair in eight, no dropout.

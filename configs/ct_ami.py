@@ -1,6 +1,6 @@
 r"""AMI+CT: Contrastive Tension with attention mutual information of the two encoders (miCSE paper, Tables 2 and 3).
 
-python -m jax_sentemb.main --config configs/ct_ami.py --workdir runs/ct_ami \
+jax-sentemb train --config ct_ami --workdir runs/ct_ami \
     --config.data.files=corpus.txt --config.encoder.weights=path/to/bert --config.eval.data=path/to/SentEval/data
 
 Dropout is on. Without it both encoders start equal, so their attention would have no noise that AMI could reduce.

@@ -1,6 +1,6 @@
 r"""Contrastive Tension with in-batch negatives: cross entropy over all pairs of the batch (sentence-transformers' form).
 
-python -m jax_sentemb.main --config configs/ct_in_batch.py --workdir runs/ct_in_batch \
+jax-sentemb train --config ct_in_batch --workdir runs/ct_in_batch \
     --config.data.files=corpus.txt --config.encoder.weights=path/to/bert --config.eval.data=path/to/SentEval/data
 
 It converges in far fewer steps than configs/ct.py, and is trained with dropout, as in sentence-transformers. There are no

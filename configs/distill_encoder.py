@@ -1,6 +1,6 @@
 r"""Distillation of a sentence encoder into a smaller encoder: it learns the vectors of a teacher, without labels.
 
-python -m jax_sentemb.main --config configs/distill_encoder.py --workdir runs/student \
+jax-sentemb train --config distill_encoder --workdir runs/student \
     --config.data.files=corpus.txt --config.method.teacher=all-MiniLM-L6-v2 \
     --config.encoder.weights=all-MiniLM-L6-v2 --config.encoder.layers=1,3,5
 

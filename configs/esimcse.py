@@ -1,6 +1,6 @@
 r"""ESimCSE: SimCSE whose second view repeats some tokens, with a queue of negatives from a momentum encoder (Wu et al. 2022).
 
-python -m jax_sentemb.main --config configs/esimcse.py --workdir runs/esimcse \
+jax-sentemb train --config esimcse --workdir runs/esimcse \
     --config.data.files=corpus.txt --config.encoder.weights=path/to/bert --config.eval.data=path/to/SentEval/data
 
 The momentum encoder has no dropout and the queue 2.5 batches, as in the published code. Published (BERT-base, a million Wikipedia

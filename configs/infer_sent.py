@@ -1,6 +1,6 @@
 r"""InferSent: BiLSTM-max trained on the labels of NLI pairs (Conneau et al. 2017), the supervised baseline of ConsSent.
 
-python -m jax_sentemb.main --config configs/infer_sent.py --workdir runs/infer_sent \
+jax-sentemb train --config infer_sent --workdir runs/infer_sent \
     --config.data.files=nli.tsv --config.encoder.vectors=glove.840B.300d.txt --config.eval.data=path/to/SentEval/data
 
 data.files: tables with the columns sentence1, sentence2 and label. Published: average 85.0 on ten transfer tasks.

@@ -1,6 +1,6 @@
 r"""IS-BERT-NLI: mutual information of a sentence and its tokens, on NLI sentences without their labels (Zhang et al. 2020).
 
-python -m jax_sentemb.main --config configs/is_bert.py --workdir runs/is_bert \
+jax-sentemb train --config is_bert --workdir runs/is_bert \
     --config.data.files=nli.tsv --config.encoder.weights=path/to/bert --config.eval.data=path/to/SentEval/data
 
 data.files: text files, or tables with the columns sentence1 and sentence2; each distinct sentence is used once.

@@ -1,6 +1,6 @@
 r"""IS-BERT-AFS: IS-BERT on the sentences of an argument corpus, windows of 3, 5 and 7 tokens (Zhang et al. 2020, section 4.1.2).
 
-python -m jax_sentemb.main --config configs/is_bert_afs.py --workdir runs/is_bert_afs \
+jax-sentemb train --config is_bert_afs --workdir runs/is_bert_afs \
     --config.data.files=arguments.tsv --config.encoder.weights=path/to/bert
 jax-sentemb evaluate --model runs/is_bert_afs --arguments arguments.tsv
 

@@ -1,6 +1,6 @@
 r"""IS-BERT's encoder fine-tuned on STS-B scores without prior self-supervised training: `ft` in the paper's STS-B table.
 
-python -m jax_sentemb.main --config configs/is_bert_ft.py --workdir runs/is_bert_ft \
+jax-sentemb train --config is_bert_ft --workdir runs/is_bert_ft \
     --config.encoder.weights=path/to/bert --config.eval.data=path/to/SentEval/data --config.sweep=train.seed=1..10
 
 Your own scored pairs: --config.data.files=pairs.tsv (sentence1, sentence2, score from 0 to 5).

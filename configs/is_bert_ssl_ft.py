@@ -1,6 +1,6 @@
 r"""IS-BERT on the sentences of STS-B's training pairs, then fine-tuned on their scores: `ssl+ft` in the paper's STS-B table.
 
-python -m jax_sentemb.main --config configs/is_bert_ssl_ft.py --workdir runs/is_bert_ssl_ft \
+jax-sentemb train --config is_bert_ssl_ft --workdir runs/is_bert_ssl_ft \
     --config.encoder.weights=path/to/bert --config.eval.data=path/to/SentEval/data --config.sweep=train.seed=1..10
 
 Published (BERT-base, ten seeds): 84.84 +- 0.43, against 74.25 for fine-tuning alone.

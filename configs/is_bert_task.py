@@ -1,6 +1,6 @@
 r"""IS-BERT-task: IS-BERT on the unlabelled text of a SentEval task, scored on the same task; a run for each task.
 
-python -m jax_sentemb.main --config configs/is_bert_task.py --workdir runs/is_bert_task \
+jax-sentemb train --config is_bert_task --workdir runs/is_bert_task \
     --config.encoder.weights=path/to/bert --config.eval.data=path/to/SentEval/data
 
 The text of all splits of a task is used; the paper does not name the splits. Tasks without files are named and skipped.

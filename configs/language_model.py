@@ -1,6 +1,6 @@
 r"""An LSTM language model whose last state is the embedding: ConsSent's baseline without perturbations (Brahma 2018).
 
-python -m jax_sentemb.main --config configs/language_model.py --workdir runs/language_model \
+jax-sentemb train --config language_model --workdir runs/language_model \
     --config.data.files=corpus.txt --config.eval.data=path/to/SentEval/data
 
 The word vectors are trained with it, as in the paper. Published: average 75.0 on ten transfer tasks.

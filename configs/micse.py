@@ -1,6 +1,6 @@
 r"""miCSE: contrastive learning with a momentum queue and attention mutual information (Klein and Nabi 2023).
 
-python -m jax_sentemb.main --config configs/micse.py --workdir runs/micse \
+jax-sentemb train --config micse --workdir runs/micse \
     --config.data.files=corpus.txt --config.encoder.weights=path/to/bert --config.eval.data=path/to/SentEval/data
 
 Settings of the paper's full-data run. For a part of the corpus (--config.data.subset) the published code uses learning rate 1e-5,

@@ -1,6 +1,6 @@
 r"""The low-shot protocol of miCSE: methods x training sizes x seeds, with equal steps (Klein and Nabi 2023, Tables 2 to 4).
 
-python -m jax_sentemb.main --config configs/micse_low_shot.py --workdir runs/micse_low_shot \
+jax-sentemb train --config micse_low_shot --workdir runs/micse_low_shot \
     --config.data.files=corpus.txt --config.encoder.weights=path/to/bert --config.eval.data=path/to/SentEval/data
 
 Each method is trained on five draws of 100 %, 10 %, 1 %, 0.1 % and 0.01 % of the corpus. A draw's seed is also that of its

@@ -1,6 +1,6 @@
 r"""miCSE without negatives: the positive pair and AMI only (miCSE paper, Table 4).
 
-python -m jax_sentemb.main --config configs/micse_without_negatives.py --workdir runs/micse_without_negatives \
+jax-sentemb train --config micse_without_negatives --workdir runs/micse_without_negatives \
     --config.data.files=corpus.txt --config.encoder.weights=path/to/bert --config.eval.data=path/to/SentEval/data
 
 Published (BERT-base, a million Wikipedia sentences, Spearman): STS average 54.34, against 40.18 for SimCSE without negatives

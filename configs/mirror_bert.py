@@ -1,6 +1,6 @@
 r"""Mirror-BERT: a sentence against its copy with a masked span, all 2B views of the batch as anchors (Liu et al. 2021).
 
-python -m jax_sentemb.main --config configs/mirror_bert.py --workdir runs/mirror_bert \
+jax-sentemb train --config mirror_bert --workdir runs/mirror_bert \
     --config.data.files=corpus.txt --config.encoder.weights=path/to/bert --config.eval.data=path/to/SentEval/data
 
 Made for about 10,000 sentences and 50 steps: --config.data.subset=10000. Mean pooling: --config.method.pooling=mean.

@@ -1,6 +1,6 @@
 r"""AMI+Mirror-BERT: Mirror-BERT with attention mutual information, two dropout views (miCSE paper, Tables 2 and 3).
 
-python -m jax_sentemb.main --config configs/mirror_bert_ami.py --workdir runs/mirror_bert_ami \
+jax-sentemb train --config mirror_bert_ami --workdir runs/mirror_bert_ami \
     --config.data.files=corpus.txt --config.encoder.weights=path/to/bert --config.eval.data=path/to/SentEval/data
 
 Spans are not masked. A mask moves the tokens after it, so attention entries of the two views would not correspond.

@@ -1,8 +1,8 @@
 r"""Masked-language-model training of a BERT, from scratch or from given weights on the text of a domain (Devlin et al. 2019).
 
-python -m jax_sentemb.main --config configs/mlm.py --workdir runs/mlm --config.data.files=corpus.txt \
+jax-sentemb train --config mlm --workdir runs/mlm --config.data.files=corpus.txt \
     --config.encoder.weights=path/to/bert
-python -m jax_sentemb.main --config configs/micse.py --workdir runs/micse --config.data.files=corpus.txt \
+jax-sentemb train --config micse --workdir runs/micse --config.data.files=corpus.txt \
     --config.encoder.weights=runs/mlm/export
 
 Rows are packed from consecutive sentences, and a blank line ends a document. With --config.data.pack=False each sentence is a row.

@@ -1,6 +1,6 @@
 r"""Multi-view, discriminative: two views of a sentence, recurrent and linear, agree with its neighbours' (Tang and de Sa 2019).
 
-python -m jax_sentemb.main --config configs/multi_view.py --workdir runs/multi_view \
+jax-sentemb train --config multi_view --workdir runs/multi_view \
     --config.data.files=ordered.txt --config.encoder.vectors=crawl-300d-2M.vec.gz --config.eval.data=path/to/SentEval/data
 
 data.files: consecutive sentences, one a line (a shuffled corpus is refused). Ablations: --config.method.views=f (g, ff, gg).

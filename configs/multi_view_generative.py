@@ -1,6 +1,6 @@
 r"""Multi-view, generative: a recurrent view predicts the words of the next sentence, U^T is the linear view (Tang and de Sa 2019).
 
-python -m jax_sentemb.main --config configs/multi_view_generative.py --workdir runs/multi_view_generative \
+jax-sentemb train --config multi_view_generative --workdir runs/multi_view_generative \
     --config.data.files=ordered.txt --config.encoder.vectors=crawl-300d-2M.vec.gz --config.eval.data=path/to/SentEval/data
 
 data.files: consecutive sentences, one a line (a shuffled corpus is refused). Without the constraint on U:

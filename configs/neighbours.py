@@ -1,6 +1,6 @@
 r"""Neighbouring sentences as positive pairs, for running text with a sentence a line and a blank line between documents.
 
-python -m jax_sentemb.main --config configs/neighbours.py --workdir runs/neighbours \
+jax-sentemb train --config neighbours --workdir runs/neighbours \
     --config.data.files=books.txt --config.encoder.weights=path/to/bert
 
 Temperature and positives are similar to those of DeCLUTR (Giorgi et al. 2021), whose pairs are longer spans of a document.

@@ -1,6 +1,6 @@
 r"""QuickThoughts: two recurrent encoders find a sentence's neighbours in the batch (Logeswaran and Lee 2018).
 
-python -m jax_sentemb.main --config configs/quick_thoughts.py --workdir runs/quick_thoughts \
+jax-sentemb train --config quick_thoughts --workdir runs/quick_thoughts \
     --config.data.files=ordered.txt --config.encoder.vectors=glove.840B.300d.txt --config.eval.data=path/to/SentEval/data
 
 data.files: consecutive sentences, one a line (a shuffled corpus is refused).

@@ -1,6 +1,6 @@
 """Quick start: a small BERT from scratch on sentences that the package generates itself. No file, no download, no accelerator.
 
-python -m jax_sentemb.main --config configs/quickstart.py --workdir runs/quickstart
+jax-sentemb train --config quickstart --workdir runs/quickstart
 
 The grammar describes scenes (who does what to what, where, when, how) with synonyms. The gold similarity of a pair is how much
 their scenes agree, and half of the held-out pairs share no content word. Training takes less than a minute on two CPU cores.

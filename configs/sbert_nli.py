@@ -1,6 +1,6 @@
 r"""SBERT on NLI: softmax over (u, v, |u - v|) of labelled pairs, a supervised baseline (Reimers and Gurevych 2019).
 
-python -m jax_sentemb.main --config configs/sbert_nli.py --workdir runs/sbert_nli \
+jax-sentemb train --config sbert_nli --workdir runs/sbert_nli \
     --config.data.files=nli.tsv --config.encoder.weights=path/to/bert --config.eval.data=path/to/SentEval/data
 
 data.files: tables with the columns sentence1, sentence2 and label (contradiction, entailment, neutral, or 0, 1, 2 in this order).

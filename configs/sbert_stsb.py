@@ -1,6 +1,6 @@
 r"""SBERT on STS-B: cosine regression on labelled pairs, a supervised baseline (Reimers and Gurevych 2019).
 
-python -m jax_sentemb.main --config configs/sbert_stsb.py --workdir runs/sbert_stsb \
+jax-sentemb train --config sbert_stsb --workdir runs/sbert_stsb \
     --config.encoder.weights=path/to/bert --config.eval.data=path/to/SentEval/data
 
 Your own scored pairs: --config.data.files=pairs.tsv (sentence1, sentence2, score from 0 to 5).

@@ -1,6 +1,6 @@
 r"""SCT: the two dropout views of a sentence see many earlier sentences alike; made for small encoders (Limkonchotiwat et al. 2023).
 
-python -m jax_sentemb.main --config configs/sct.py --workdir runs/sct \
+jax-sentemb train --config sct --workdir runs/sct \
     --config.data.files=corpus.txt --config.encoder.weights=path/to/bert
 
 Settings of the paper for a BERT of four layers of 256; its views are a sentence and its back-translation. A BERT of two layers:

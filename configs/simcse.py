@@ -1,6 +1,6 @@
 r"""SimCSE, unsupervised: two dropout views of a sentence against the other sentences of the batch (Gao et al. 2021).
 
-python -m jax_sentemb.main --config configs/simcse.py --workdir runs/simcse \
+jax-sentemb train --config simcse --workdir runs/simcse \
     --config.data.files=corpus.txt --config.encoder.weights=path/to/bert --config.eval.data=path/to/SentEval/data
 
 Settings of its published script for BERT-base. Published (a million Wikipedia sentences, Spearman): STS average 76.25; 76.15 in the

@@ -1,6 +1,6 @@
 r"""AMI+SimCSE: SimCSE with attention mutual information, without the queue (miCSE paper, Tables 2 and 3).
 
-python -m jax_sentemb.main --config configs/simcse_ami.py --workdir runs/simcse_ami \
+jax-sentemb train --config simcse_ami --workdir runs/simcse_ami \
     --config.data.files=corpus.txt --config.encoder.weights=path/to/bert --config.eval.data=path/to/SentEval/data
 
 Published (BERT-base, a million Wikipedia sentences, Spearman): STS average 76.88; at 0.1 % of them 73.85 against 67.94 of SimCSE.

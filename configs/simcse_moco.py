@@ -1,6 +1,6 @@
 r"""MoCo+SimCSE: SimCSE with a queue of negatives from a momentum encoder, without AMI (miCSE paper, Tables 2 and 3).
 
-python -m jax_sentemb.main --config configs/simcse_moco.py --workdir runs/simcse_moco \
+jax-sentemb train --config simcse_moco --workdir runs/simcse_moco \
     --config.data.files=corpus.txt --config.encoder.weights=path/to/bert --config.eval.data=path/to/SentEval/data
 
 Published (BERT-base, a million Wikipedia sentences, Spearman): STS average 76.81; at 0.1 % of them 69.54.

@@ -1,6 +1,6 @@
 r"""SimCSE with rank consistency: both dropout views of a sentence rank the other sentences equally (RankCSE without a teacher).
 
-python -m jax_sentemb.main --config configs/simcse_rank.py --workdir runs/simcse_rank \
+jax-sentemb train --config simcse_rank --workdir runs/simcse_rank \
     --config.data.files=corpus.txt --config.encoder.weights=path/to/bert --config.eval.data=path/to/SentEval/data
 
 Weight and temperature are those of Liu et al. 2023. Their full method also learns from a teacher; that loss is in the recipe

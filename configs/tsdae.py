@@ -1,6 +1,6 @@
 r"""TSDAE: a decoder writes a sentence from the embedding of a copy without most of its tokens (Wang et al. 2021).
 
-python -m jax_sentemb.main --config configs/tsdae.py --workdir runs/tsdae \
+jax-sentemb train --config tsdae --workdir runs/tsdae \
     --config.data.files=corpus.txt --config.encoder.weights=path/to/bert
 
 Settings of the published code: [CLS], constant learning rate, batches of 8. The paper trains on 10,000 to 100,000 sentences of the

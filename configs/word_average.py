@@ -1,6 +1,6 @@
 r"""The average of word vectors as a sentence encoder: nothing is trained, and the words of the corpus are exported.
 
-python -m jax_sentemb.main --config configs/word_average.py --workdir runs/word_average \
+jax-sentemb train --config word_average --workdir runs/word_average \
     --config.data.files=corpus.txt --config.encoder.vectors=glove.840B.300d.txt --config.eval.data=path/to/SentEval/data
 
 The export is WordEmbeddings + Pooling of sentence-transformers. Published for fastText vectors, Pearson, mean over subsets: 62.7;

@@ -230,8 +230,9 @@ def sized(config: Config, size: str) -> Config:
                 setattr(config.method, name, value)
         config.optimizer.learning_rate, config.optimizer.lr_steps = 1e-3, config.optimizer.lr_steps and "3:5e-4"
         config.eval = Evaluation(
-            data="grammar", eval_steps=0, batch_size=32, max_seq_length=24, diagnostic_sentences=64, report_sentences=64
-        )
+            data="grammar", eval_steps=3 if config.optimizer.plateau_factor < 1 else 0, batch_size=32, max_seq_length=24,
+            diagnostic_sentences=64, report_sentences=64,
+        )  # fmt: skip
         config.train = Train(max_steps=6, logging_steps=1, save_steps=3)
     elif size:
         raise ConfigError(f"config size {size!r} is unknown: give the config's path, or append :tiny")
@@ -301,10 +302,9 @@ def _check_rate(config: Config) -> None:
             " needs held-out sentences: ",
             Setting("data.validation", 1000),
         )
-    if factor < 1 and config.eval.select == "last":
-        raise ConfigError(
-            Setting("optimizer.plateau_factor", factor), " needs a score, and there is none with ", Setting("eval.select", "last")
-        )
+    if factor < 1 and (config.eval.select == "last" or not config.eval.eval_steps):
+        cause = Setting("eval.select", "last") if config.eval.select == "last" else Setting("eval.eval_steps", 0)
+        raise ConfigError(Setting("optimizer.plateau_factor", factor), " needs a score, and there is none with ", cause)
 
 
 def unused_notes(config: Config) -> list[str]:

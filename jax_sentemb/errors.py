@@ -21,7 +21,7 @@ RETRAIN = "train again with a lower learning rate, or choose another model"  # f
 # Control sequences of a terminal: whole escape sequences, and single control characters except the line feed.
 _CONTROL = re.compile(
     r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]|(?:\x1b[\]PX^_]|[\x9d\x90\x98\x9e\x9f])[^\x07\x1b\x9c\n]*(?:\x07|\x1b\\|\x9c)|"
-    r"[\x00-\x09\x0b-\x1f\x7f-\x9f]"
+    r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029]"
 )
 
 

@@ -50,7 +50,7 @@ SWEEP = FileType("sweep", 2, ("give another ", Setting("--workdir")), ModelFileE
 DOWNLOAD = FileType("download", 1, ("jax-sentemb evaluate --fetch loads it again",))
 EXPORT = FileType("export", 1, ("export the model again with this version",), ModelFileError)
 WORD_MODEL = FileType("word model", 1, ("export the model again with this version",), ModelFileError)
-CHECKPOINT = FileType("checkpoint", 1, ("give the old input, or another ", Setting("--workdir")), ModelFileError)
+CHECKPOINT = FileType("checkpoint", 1, ("give the old input or setting, or another ", Setting("--workdir")), ModelFileError)
 
 
 def mark(file_type: FileType, sources: Mapping[str, Any]) -> dict[str, Any]:

@@ -524,9 +524,9 @@ def test_a_folder_in_which_a_name_is_not_utf8_is_refused_for_what_is_written_the
         ("what?", "must not contain ?"),
         ("\\\\server\\share", "must not contain \\"),
         ("x" * 256, "File name too long"),
-        ("simcse.py", "--workdir simcse.py: File exists"),
-        ("simcse.py/run", "--workdir simcse.py/run: Not a directory"),
-        ("/proc/run", "--workdir /proc/run: "),
+        ("simcse.py", "--workdir simcse.py is a file: give a directory"),
+        ("simcse.py/run", "--workdir simcse.py/run cannot be created (Not a directory): give another"),
+        ("/proc/run", "--workdir /proc/run cannot be created ("),
     ],
 )
 def test_a_work_directory_that_cannot_be_is_told_at_once(folder, capsys, workdir, named):

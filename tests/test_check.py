@@ -125,7 +125,7 @@ def test_near_duplicates_are_counted_and_the_command_that_removes_them_is_one(tm
     options = dedup.parser().parse_args(shlex.split(facts["dedup"])[2:])
     assert (options.corpus, options.output.name) == (str(file), "unique.txt")
     assert run(file, "--vocab-size", 2000) == 0
-    below = capsys.readouterr().out.partition("remove them:\n")[2].partition("\nadvice")[0]
+    below = capsys.readouterr().out.partition("new file:\n")[2].partition("\nadvice")[0]
     assert shlex.split(below.replace(" \\\n", "")) == shlex.split(facts["dedup"])
     table = corpus_of(
         tmp_path, ["body\ttitle", *(f"{number}{line}\tx" for number, line in enumerate(sentences(60, seed=3)))], "a.tsv"

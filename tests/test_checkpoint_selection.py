@@ -101,6 +101,8 @@ def test_a_rate_that_falls_without_improvement_needs_scores():
     check(Config(SimCSE(), data, optimizer=falling))
     with pytest.raises(ConfigError, match=r"plateau_factor=0\.5 needs a score, and there is none with eval\.select=last"):
         check(Config(SimCSE(), data, optimizer=falling, eval=Evaluation(select="last")))
+    with pytest.raises(ConfigError, match=r"plateau_factor=0\.5 needs a score, and there is none with eval\.eval_steps=0"):
+        check(Config(SimCSE(), data, optimizer=falling, eval=Evaluation(eval_steps=0)))
 
 
 def test_a_score_is_wanted_high():

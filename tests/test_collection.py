@@ -556,6 +556,8 @@ def table(tmp_path, model, corpus, vectors):
         ),
         ("encode --model TMP --input CORPUS --output TMP/x", 4, "config.json"),
         ("encode --model MODEL --input CORPUS --output TMP/empty.txt", 2, "is a file: give a directory"),
+        ("cluster --model MODEL --corpus CORPUS --threshold 80", 2, "--threshold 80: must be a cosine, from -1 to 1"),
+        ("cluster --corpus VECTORS --k 1000", 2, "--k 1000: the corpus has 417 sentences; give at most this number"),
         ("encode --model MODEL --input CORPUS --output TMP/one.npy", 2, "exists: give another name"),
         ("encode --model MODEL --input CORPUS --output TMP/full", 2, "contains precious.doc and no vectors.json"),
         ("encode --model MODEL --input CORPUS --output TMP/damaged", 3, "vectors.json is damaged"),
@@ -586,7 +588,6 @@ def table(tmp_path, model, corpus, vectors):
         ("search --corpus - --model MODEL --queries -", 2, "only one option can read standard input (-)"),
         ("encode --model MODEL --input CORPUS --output TMP/x.npy --format npy", 2, "is one file, whose name says its format"),
         ("check CORPUS --weights MODEL --vocab-size 90", 2, "--vocab-size is not used: no new vocabulary is made"),
-        ("cluster --corpus VECTORS --k 1000", 2, "k=1000: must be a whole number from 1 to 417"),
         ("mine --corpus CORPUS --corpus-text CORPUS --model MODEL", 2, "remove --corpus-text"),
         ("mine --corpus VECTORS --corpus-text TMP/latin.txt", 3, "not UTF-8"),
         ("mine --corpus VECTORS --top-k 0", 2, "'0' is not a whole number from 1"),
@@ -623,9 +624,9 @@ def test_groups_without_a_threshold_take_the_proposed_one_and_show_their_sizes(v
     assert noise <= threshold + 5e-4 <= noise + 0.011
     assert shown.err.splitlines()[-1].startswith(f"{len(groups):,} groups at threshold")
     assert re.search(r"group +sentences +centre", shown.err)
-    assert run("cluster", "--corpus", vectors, "--threshold", 1.5) == 0
+    assert run("cluster", "--corpus", vectors, "--threshold", 1) == 0
     shown = capsys.readouterr().err
-    assert "0 groups at threshold 1.5 with 0 of" in shown
+    assert "0 groups at threshold 1 with 0 of" in shown
     proposed = re.search(r"--threshold (\S+) gives groups", shown)[1]
     assert run("cluster", "--corpus", vectors, "--threshold", proposed) == 0
     assert capsys.readouterr().out

@@ -19,8 +19,9 @@ from jax_sentemb.data import synthetic
 from jax_sentemb.errors import ConfigError, DataError
 from jax_sentemb.evaluation.measures import values_of
 from jax_sentemb.evaluation.model_spec import load_eval_model, parse_spec, with_trained_widths
-from jax_sentemb.evaluation.pair_task import PairTask
+from jax_sentemb.evaluation.pair_task import PairTask, read_pairs
 from jax_sentemb.evaluation.retrieval_task import RetrievalTask
+from jax_sentemb.evaluation.widths import trained_widths
 from jax_sentemb.formats.sentence_transformers import write_export
 from jax_sentemb.inference import encoded_texts
 from jax_sentemb.system import terminal
@@ -91,6 +92,10 @@ def test_each_width_that_was_trained_has_a_row(models, tmp_path):
     (folder / "jax_sentemb.json").unlink(missing_ok=True)
     (folder / "model.json").write_text(json.dumps({"training": {"matryoshka": [4, 8]}}), encoding="utf-8")
     spec = parse_spec(str(folder))
+    settings = {"training": {"matryoshka": [4, 8]}, "encode_settings": {"truncate_dim": 8}}
+    (folder / "cut").mkdir()
+    (folder / "cut" / "model.json").write_text(json.dumps(settings), encoding="utf-8")
+    assert trained_widths(folder / "cut") == (4,)
     assert [(cut.label, cut.width) for cut in with_trained_widths(spec)] == [("trained", None), ("trained+4", 4), ("trained+8", 8)]
     assert [cut.width for cut in with_trained_widths(spec, {"trained", "trained+8"})] == [None, 4]
     assert with_trained_widths(parse_spec(f"{folder}@6"))[0].width == 6
@@ -135,6 +140,27 @@ def test_retrieval_of_two_models_and_bm25(models, beir, tmp_path, capsys):
         assert float(rows["two", measure]["low"]) <= value <= float(rows["two", measure]["high"])
         assert rows["one", measure]["difference"] == ""
     assert "Difference to one on the same queries" in shown.out
+
+
+def test_a_query_that_is_a_document_does_not_retrieve_itself(models, tmp_path, caplog):
+    pytest.importorskip("bm25s")
+    texts, folders = [*FIRST[:12], *SECOND[:12]], []
+    for prefix in ("d", "q"):  # ids of the queries: those of their documents, and others
+        folder = tmp_path / prefix
+        (folder / "qrels").mkdir(parents=True)
+        documents = ({"_id": f"d{row}", "title": "note", "text": text} for row, text in enumerate(texts))
+        write_lines(folder / "corpus.jsonl", map(json.dumps, documents))
+        write_lines(folder / "queries.jsonl", (json.dumps({"_id": f"{prefix}{row}", "text": texts[row]}) for row in range(12)))
+        rows = (f"{prefix}{row}\td{row + 12}\t1" for row in range(12))
+        write_lines(folder / "qrels" / "test.tsv", ["query-id\tcorpus-id\tscore", *rows])
+        folders.append(folder)
+    encoder = SentenceEncoder(models[0])
+    measured = encoder.evaluate(retrieval=folders[0], resamples=0)
+    assert "12 queries are documents too (the same id and text), which they do not retrieve" in caplog.text
+    scores = encoder.similarity(encoder.encode(texts[:12]), encoder.encode([f"note {text}" for text in texts]))
+    rank = [1 + sum(scores[q, d] > scores[q, q + 12] for d in range(24) if d != q) for q in range(12)]
+    assert measured["MRR@10"] == pytest.approx(100 * np.mean([1 / each if each <= 10 else 0 for each in rank]), abs=1e-3)
+    assert encoder.evaluate(retrieval=folders[1], resamples=0)["MRR@10"] < measured["MRR@10"]
 
 
 def test_the_same_command_continues_and_other_texts_are_refused(models, beir, tmp_path, capsys, monkeypatch):
@@ -224,6 +250,15 @@ def test_pairs_with_labels(models, tmp_path, capsys):
     assert content["one"]["F1"]["value"] == pytest.approx(100 * metrics.f1_score(labels, cosines >= threshold - 1e-6), abs=1e-3)
     assert content["chance"]["AP"]["value"] == pytest.approx(100 * np.mean(labels))
     assert content["chance"]["F1"]["value"] == pytest.approx(100 * metrics.f1_score(labels, [1] * 60))
+
+
+def test_scores_and_labels_are_two_scales(tmp_path):
+    rows = [
+        {"sentence1": one, "sentence2": two, "score": None if row % 2 else 5 * gold, "label": row % 3 % 2}
+        for row, (one, two, gold) in enumerate(zip(FIRST, SECOND, GOLD, strict=True))
+    ]
+    pairs = read_pairs("--pairs", str(write_lines(tmp_path / "pairs.jsonl", map(json.dumps, rows))))
+    np.testing.assert_allclose(pairs.labels, [5 * gold for gold in GOLD[::2]])
 
 
 def labelled_file(tmp_path):

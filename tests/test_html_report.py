@@ -408,16 +408,23 @@ def test_sentences_with_another_nearest_one_come_first(monkeypatch):
     assert changed == 0.375
 
 
+def test_weights_that_did_not_change_have_the_same_neighbours():
+    unit = samples.unit_length(np.ones(16) + 0.003 * np.random.default_rng(0).normal(size=(200, 16))).astype(np.float32)
+    texts = [str(row) for row in range(200)]
+    before = {"vectors": samples.store_vectors(unit, texts)}["vectors"]
+    assert samples.changed_most(samples.stored_vectors(before, texts), unit)[1:] == (1.0, 0.0)
+
+
 def test_stored_vectors_are_read_again_for_the_same_sentences_only():
     unit = np.eye(5, dtype=np.float32) * 0.8 + 0.6 * np.eye(5, dtype=np.float32)[[1, 2, 3, 4, 0]]
     texts = list("abcde")
     stored = json.loads(json.dumps(samples.store_vectors(unit, texts)))
-    np.testing.assert_allclose(samples.stored_vectors(stored, texts), unit, atol=1e-3)
+    np.testing.assert_array_equal(samples.stored_vectors(stored, texts), unit)
     assert samples.stored_vectors(stored, list("abcdx")) is None
     assert samples.stored_vectors({}, texts) is None
     wide = np.zeros((3000, 4096), np.float32)
     rows = samples.stored_rows(wide)
-    assert (rows[0], rows[-1], len(rows)) == (0, 2999, (1 << 23) // (2 * 4096))
+    assert (rows[0], rows[-1], len(rows)) == (0, 2999, (1 << 23) // (4 * 4096))
 
 
 def test_a_run_shows_where_neighbours_changed_and_a_map_of_both_ends(workdir):

@@ -5,8 +5,9 @@ import json
 import numpy as np
 import pytest
 
+from jax_sentemb.data.corpus_files import open_text
 from jax_sentemb.errors import ConfigError, DataError, NumericsError
-from jax_sentemb.evaluation.label_task import LabelTask, fold_of, nearest_others, predicted_by_folds
+from jax_sentemb.evaluation.label_task import LabelTask, _labelled, fold_of, nearest_others, predicted_by_folds
 from jax_sentemb.evaluation.measures import values_of
 from jax_sentemb.evaluation.word_baselines import nearest_by_words
 
@@ -161,6 +162,13 @@ def test_a_label_belongs_to_one_text(tmp_path):
 def test_options_out_of_range(tmp_path, options, problem):
     with pytest.raises(ConfigError, match=problem):
         task(tmp_path, np.arange(6) % 2, **options)
+
+
+def test_whole_numbers_are_one_class_however_they_are_stored(tmp_path):
+    rows = [{"text": f"text {row}", "label": label} for row, label in enumerate((1, "1", 1.0, 0, 0.0, "0", 0.5))]
+    file = tmp_path / "labels.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    assert _labelled(open_text("--labels", str(file), "text", id_column="label"))[1] == ["1", "1", "1", "0", "0", "0", "0.5"]
 
 
 def test_many_classes_need_no_square_of_memory(tmp_path):

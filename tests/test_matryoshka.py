@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jax_sentemb import SentenceEncoder
 from jax_sentemb.cli.program import program
 from jax_sentemb.cli.report import main as report
 from jax_sentemb.config import Config, Data, Encoder, Evaluation, Train
@@ -211,6 +212,9 @@ def test_every_width_is_scored_and_the_card_and_the_report_say_how_much_it_keeps
     assert "`truncate_dim=K` keeps K of them. Their scores: mean Spearman x 100 of 2 sets: 8 dimensions " in card
     assert "%), 16 dimensions " in card
     assert ", all 32 dimensions " in card
+    copy = SentenceEncoder(trained / "export").save(trained / "copy")
+    assert ", all 32 dimensions " in (copy / "README.md").read_text()
+    assert "mlm_probability" not in card  # of a loss that was not trained
     assert program(report, ["jax-sentemb report", "--workdir", str(trained)]) == 0
     assert "mean Spearman x 100 of 2 sets: 8 dimensions" in (trained / "report.html").read_text()
 

@@ -25,6 +25,12 @@ def test_of_a_large_one_it_is_estimated_from_a_sample():
     assert noise_level(vectors) == found
 
 
+def test_copies_are_no_random_pairs():
+    vectors = np.random.default_rng(3).normal(size=(200, 16)).astype(np.float32)
+    assert noise_level(np.repeat(vectors, 2, axis=0)).cosine == pytest.approx(noise_level(vectors).cosine, abs=1e-6)
+    assert noise_level(np.ones((3, 4), np.float32)) == (pytest.approx(1), 3)
+
+
 def test_fewer_than_two_rows_have_no_pair_and_nan_is_an_error():
     assert noise_level(np.zeros((1, 4), np.float32)).pairs == 0
     with pytest.raises(NumericsError):

@@ -1,5 +1,7 @@
 """jax-sentemb postprocess: components are removed, covariance becomes 1, the export computes the same."""
 
+import json
+
 import numpy as np
 import pytest
 from tiny_models import tiny_model
@@ -58,6 +60,14 @@ def test_the_export_has_the_layer_and_unit_length(tmp_path, capsys):
     raw = before_length(load(tmp_path / "white"), SENTENCES)
     np.testing.assert_allclose(raw.T @ raw / len(raw), np.eye(5), atol=1e-3)
     np.testing.assert_allclose(vectors, raw / np.linalg.norm(raw, axis=1, keepdims=True), atol=1e-5)
+    assert "5-dimensional, unit-length" in (tmp_path / "white" / "README.md").read_text(encoding="utf-8")
+    settings = tmp_path / "model" / "config_sentence_transformers.json"
+    settings.write_text(json.dumps({**json.loads(settings.read_text()), "truncate_dim": 3}))
+    for way, width in ((["--whiten", "--width", "5"], 5), (["--remove", "1"], 3)):
+        assert program(main, [*common, *way, "--output", f"{tmp_path}/white"]) == 0
+        assert f"16 dimensions become {width}," in capsys.readouterr().out
+        assert load(tmp_path / "white")(SENTENCES[:2]).shape == (2, width)
+    assert "to 3-dimensional vectors" in (tmp_path / "white" / "README.md").read_text(encoding="utf-8")
     few = tmp_path / "few.txt"
     few.write_text("\n".join(SENTENCES[:5]) + "\n", encoding="utf-8")
     capsys.readouterr()

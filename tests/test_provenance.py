@@ -99,5 +99,5 @@ def test_a_fingerprint_depends_on_type_format_and_sources_and_not_on_names():
 
 
 def test_a_remedy_is_spelled_for_a_function_of_python():
-    with pytest.raises(ModelFileError, match=r"give the old input, or another workdir$"), spelled(keyword):
+    with pytest.raises(ModelFileError, match=r"give the old input or setting, or another workdir$"), spelled(keyword):
         check("step", {}, CHECKPOINT)

@@ -89,7 +89,7 @@ def test_cards_escape_every_name():
     words = {"name": HOSTILE, "method": HOSTILE, "training": {HOSTILE: HOSTILE}}
     assert is_harmless(render_word_card(words, 1, True).partition("\n---\n")[2])
     static = {"base_model": HOSTILE, "regression": None, "sentences": 3, "sif": 0.1, "words": 8}
-    assert is_harmless(render_static_card(HOSTILE, static, (3, 4)).partition("\n---\n")[2])
+    assert is_harmless(render_static_card(HOSTILE, static, 3, 4, True).partition("\n---\n")[2])
 
 
 def test_tables_of_a_sweep_are_harmless(tmp_path):

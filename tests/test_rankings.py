@@ -15,6 +15,7 @@ from jax_sentemb.evaluation.rankings import (
     ordered,
     recall,
     reciprocal_rank,
+    without,
 )  # fmt: skip
 
 IDS = [f"d{number}" for number in range(60)]  # d10 is before d9 in the order of text, as trec_eval compares ids
@@ -92,6 +93,12 @@ def test_what_was_not_retrieved_has_no_gain():
 def test_equal_scores_are_ordered_by_id_as_text():
     run = Run(np.array([[2, 10, 9, NO_DOCUMENT, NO_DOCUMENT]]), np.array([[2.0, 1, 1, 0, 0]], np.float32))
     assert ordered(run, IDS.__getitem__).rows.tolist() == [[2, 9, 10, NO_DOCUMENT, NO_DOCUMENT]]
+
+
+def test_one_document_of_a_query_can_be_left_out():
+    run = Run(np.array([[4, 7, 1], [4, 7, NO_DOCUMENT]]), np.array([[3.0, 2, 1], [3, 2, 0]], np.float32))
+    assert without(run, np.array([7, NO_DOCUMENT])).rows.tolist() == [[4, 1, NO_DOCUMENT], [4, 7, NO_DOCUMENT]]
+    assert without(run, np.array([4, 5])).scores.tolist() == [[2, 1, -np.inf], [3, 2, 0]]
 
 
 def test_fusion_by_hand():

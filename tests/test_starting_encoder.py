@@ -250,6 +250,8 @@ def test_an_export_that_is_worse_says_so_everywhere(harmful):
     assert verdict.startswith("the export is worse than its start: dev ")
     for file in ("report.html", "export/README.md"):
         assert "worse than its start" in (harmful["last"] / file).read_text()
+    copy = SentenceEncoder(harmful["last"] / "export").save(harmful["last"] / "copy")
+    assert "worse than its start" in (copy / "README.md").read_text()
 
 
 def test_the_export_keeps_unit_length_and_prompts(harmful, encoder):

@@ -25,6 +25,7 @@ def test_texts_cannot_control_the_terminal():
     text = table(("text",), [("\x1b[31mred[/red] [bold]x",)])
     assert "red[/red] [bold]x" in text
     assert "\x1b" not in text
+    assert "the dog barks" in table(("text",), [("the dog\u2028barks",)])
 
 
 def test_json_and_heads_of_tables_have_nothing_that_a_terminal_obeys():

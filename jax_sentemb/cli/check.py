@@ -209,7 +209,7 @@ def describe(facts: dict[str, Any]) -> list[str]:
         ("tokenizer", f"{facts['tokenizer']}; {facts['unknown_token_rate']:.2%} of the pieces are unknown"),
         ("tokens", f"mean {tokens['mean']}, median {tokens['median']}, 95 % have {tokens['p95']} or fewer{sampled}"),
         ("length", f"{cut}; {_whole(whole, tokens['at_most'])}{limit}"),
-        ("batches", f"{facts['batches']:,} of {facts['batch_size']} in an epoch"),
+        ("batches", _batches(facts)),
         ("order", _order(facts["order"])),
     ]
     lines = [table(("corpus", ""), rows, text_columns=(0, 1), width=WIDTH), ""]
@@ -222,6 +222,13 @@ def describe(facts: dict[str, Any]) -> list[str]:
     lines += [] if facts["suspicious"] else ["suspicious  nothing"]
     lines += _near_advice(facts["near_duplicates"], facts["dedup"])
     return [*lines, *_advice(facts["advice"], facts["usable"])]
+
+
+def _batches(facts: dict[str, Any]) -> str:
+    """Return the number of batches in an epoch, and that of pairs if they are recommended."""
+    size, advice = facts["batch_size"], facts["advice"]
+    pairs = f"; of {size} pairs of neighbours: {facts['usable'] // 2 // size:,}" if advice and advice.recipe == "neighbours" else ""
+    return f"{facts['batches']:,} of {size} sentences in an epoch{pairs}"
 
 
 def paragraph(heading: str, text: str) -> list[str]:
@@ -294,7 +301,7 @@ def _near_advice(near: dict[str, Any], command: str) -> list[str]:
     """Return what to do about near duplicates, if there are many."""
     if near["near"] < MANY_NEAR * max(near["sample"], 1):
         return []
-    reason = "contrastive training pushes near duplicates apart, which harms it; remove them:"
+    reason = "contrastive training pushes near duplicates apart, which harms it; remove them, and train on the new file:"
     return [*paragraph("near", reason), *command_lines(command)]
 
 

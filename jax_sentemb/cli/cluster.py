@@ -41,6 +41,8 @@ def main(argv: list[str]) -> int:
     options = parser().parse_args(argv[1:])
     if options.k and (options.threshold is not None or options.min_size):
         raise ConfigError("--k puts every sentence into a group: leave out --threshold and --min-size")
+    if options.threshold is not None and not -1 <= options.threshold <= 1:
+        raise ConfigError(f"--threshold {options.threshold:g}: must be a cosine, from -1 to 1")
     if not options.k:
         leave_out(options, ["seed"], "only --k draws first centres")
     from jax_sentemb.retrieval.kmeans import kmeans
@@ -48,6 +50,8 @@ def main(argv: list[str]) -> int:
 
     corpus, threshold, noise = Opener(options).corpus(), 0.0, 0.0
     if options.k:
+        if options.k > corpus.filled:
+            raise ConfigError(f"--k {options.k}: the corpus has {corpus.filled:,} sentences; give at most this number")
         with counted("cluster", "passes") as progress:
             groups = kmeans(corpus.vectors, options.k, options.seed, progress=progress).rows()
     else:

@@ -120,7 +120,8 @@ class Opener:
     def encoder(self) -> "SentenceEncoder":
         """Return the model of the command line; raise ConfigError without --model."""
         if not self.options.model:
-            raise ConfigError("no --model: text must be encoded before it is compared; name a model, or give vectors")
+            remedy = "name the model that made the vectors" if is_vectors(self.options.corpus) else "name a model, or give vectors"
+            raise ConfigError(f"no --model: text must be encoded before it is compared; {remedy}")
         return load_encoder(self.options)
 
     def corpus(self, check_sources: CheckSources | None = None) -> Collection:

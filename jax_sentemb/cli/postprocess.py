@@ -57,19 +57,21 @@ def main(argv: list[str]) -> int:
         vectors = before_length(model, sample, progress.update)
     layer = without_components(vectors, options.remove) if options.remove else whitening(vectors, options.width)
     changed = with_layer(model, layer)
+    if options.whiten:  # the numbers to which the start is cut are others now
+        changed = changed._replace(settings=changed.settings._replace(truncate_dim=None))
     sources = {
         "source": Source(model_name(options.model), model.fingerprint()),
         "corpus": Source(corpus_name(options.corpus), sentences.fingerprint),
         **{name: getattr(options, name) for name in ("remove", "whiten", "width")},
     }
     export_loaded(options.output, changed, model.embedder.max_seq_length, options.model, sources)
-    inputs, outputs = layer["kernel"].shape
+    inputs = len(layer["kernel"])
     if options.whiten and len(sample) <= inputs:
         print_warning(
             f"{len(sample)} sentences are too few for {inputs} dimensions, so some dimensions are lost: give many more sentences, "
             "or --remove 1"
         )
-    print(plain(f"{options.output}: {inputs} dimensions become {outputs}, fitted to {len(sample):,} sentences"))
+    print(plain(f"{options.output}: {inputs} dimensions become {changed.width}, fitted to {len(sample):,} sentences"))
     return 0
 
 

@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from jaxtyping import Int
 
 from jax_sentemb.data.corpus_files import open_text
 from jax_sentemb.data.delimited import decode_file, finite, first_repeated, numbered_lines
 from jax_sentemb.data.records import Records
+from jax_sentemb.data.tokenizer import Lines
 from jax_sentemb.errors import DataError, Setting
-from jax_sentemb.evaluation.rankings import Judgements
+from jax_sentemb.evaluation.rankings import NO_DOCUMENT, Judgements
 from jax_sentemb.files import user_path
 
 LAYOUT = "the folder needs corpus.jsonl, queries.jsonl and qrels/test.tsv (BEIR's layout)"
@@ -28,6 +30,7 @@ class BeirFolder(NamedTuple):
     query_ids: list[str]
     queries: list[str]
     judgements: list[Judgements]  # of each query
+    own: Int[np.ndarray, " queries"]  # the row of the document that is the query itself, NO_DOCUMENT without
     files: list[Path]
     notes: list[str]
 
@@ -61,8 +64,11 @@ def read_folder(setting: str, folder: str | Path, split: str = "") -> BeirFolder
         raise DataError(where, f": no document of {corpus_file.name} has judgements in {qrels.name}; compare the ids of both files")
     if not any(len(judged.ideal) for judged in judgements):
         raise DataError(where, f": {qrels.name} has no judgement above 0; give a relevant document a grade of at least 1")
+    own = _own_documents(query_ids, queries, ids, corpus.texts)
     notes += _notes(judgements, len(grades) - len(query_ids), corpus)
-    return BeirFolder(corpus, ids, query_ids, queries, judgements, [corpus_file, queries_file, qrels], notes)
+    if count := int((own != NO_DOCUMENT).sum()):
+        notes.append(f"{count:,} queries are documents too (the same id and text), which they do not retrieve, as in BEIR")
+    return BeirFolder(corpus, ids, query_ids, queries, judgements, own, [corpus_file, queries_file, qrels], notes)
 
 
 def read_judgements(file: Path) -> Grades:
@@ -161,6 +167,18 @@ def _judgements(grades: Sequence[dict[str, float]], ids: list[str]) -> Iterator[
         missing = [grade for document, grade in of_query.items() if document not in row_of]
         rows = np.array([row for row, _ in known], np.int64)
         yield Judgements(rows, np.array([grade for _, grade in known], np.float64), np.array(missing, np.float64))
+
+
+def _own_documents(query_ids: list[str], queries: list[str], ids: list[str], documents: Lines) -> Int[np.ndarray, " queries"]:
+    """Return the row of the document that is the query itself: it has its id, and its text, with or without a title.
+
+    The ids alone do not tell, since queries and documents are often numbered separately.
+    """
+    asked = set(query_ids)
+    row_of = {identity: row for row, identity in enumerate(ids) if identity in asked}
+    rows = [row_of.get(identity, NO_DOCUMENT) for identity in query_ids]
+    is_same = [row != NO_DOCUMENT and documents[row].endswith(query) for row, query in zip(rows, queries, strict=True)]
+    return np.where(is_same, rows, NO_DOCUMENT)
 
 
 def _notes(judgements: Sequence[Judgements], unknown_queries: int, corpus: Records) -> list[str]:

@@ -181,6 +181,8 @@ def _labelled(records: Records) -> tuple[list[str], list[str], list[str]]:
     texts, labels, without = [], [], 0
     for row in range(records.count):
         line, label = records.texts[row], records.id_of(row)
+        if isinstance(label, float) and label.is_integer():  # as a table with gaps stores whole numbers
+            label = int(label)
         label = "" if label is None else str(label).strip()
         if line and label:
             texts.append(line)

@@ -180,9 +180,8 @@ def load_eval_model(
             model = load(source, readout, batch_size, separate_views=True, more_words=more_words)
         except ConfigError as error:
             raise ConfigError(f"--model {error}") from None
-        limit = model.settings.truncate_dim
         if width is None:
-            widths = tuple(each for each in trained_widths(path) if limit is None or each <= limit)
+            widths = trained_widths(path)
         elif width > (widest := model.embedder.width(model.params)) or model.views.widths:
             raise ConfigError(
                 f"--model {text}: only an encoder with one vector of {width} or more numbers can be cut; it has {widest}; "

@@ -132,14 +132,14 @@ def read_pairs(setting: str, file: str, columns: str = COLUMNS) -> LabelledPairs
 
 
 def _with_score(rows: Rows, where: Setting, remedy: Message) -> Rows:
-    """Yield rows of two texts and the first of their scores that is there, "" if there is none."""
-    has_scores = False
-    for position, (first, second, *scores) in rows:
-        score = next((score for score in scores if score is not None), "")
-        has_scores = has_scores or any(score is not None for score in scores)
-        yield position, (first, second, score)
-    if not has_scores:
+    """Yield rows of two texts and a score of the first column that has any, since two columns may have two scales; "" without."""
+    all_rows = list(rows)
+    columns = zip(*(scores for _, (_, _, *scores) in all_rows), strict=True)
+    used = next((number for number, column in enumerate(columns) if any(score is not None for score in column)), None)
+    if used is None:
         raise DataError(where, ": no row has a score or a label; ", *remedy)
+    for position, (first, second, *scores) in all_rows:
+        yield position, (first, second, "" if scores[used] is None else scores[used])
 
 
 def _correlation(function: Any, cosines: np.ndarray, gold: np.ndarray) -> Measure:

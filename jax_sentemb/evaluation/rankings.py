@@ -99,6 +99,16 @@ def ordered(run: Run, identity: Callable[[int], str]) -> Run:
     return run._replace(rows=rows)
 
 
+def without(run: Run, rows: Int[np.ndarray, " queries"]) -> Run:
+    """Return the run without one document of each query; NO_DOCUMENT leaves out none."""
+    removed = (run.rows == rows[:, None]) & (rows != NO_DOCUMENT)[:, None]
+    order = np.argsort(removed, axis=1, kind="stable")  # moves what is removed to the end
+    return Run(
+        np.take_along_axis(np.where(removed, NO_DOCUMENT, run.rows), order, axis=1),
+        np.take_along_axis(np.where(removed, -np.inf, run.scores), order, axis=1).astype(np.float32),
+    )
+
+
 def fuse(runs: Sequence[Run], depth: int) -> Run:
     """Fuse runs by reciprocal ranks: a document has the sum of 1 / (RANK_CONSTANT + rank) over the runs that retrieved it.
 

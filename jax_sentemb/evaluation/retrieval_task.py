@@ -11,7 +11,7 @@ from jax_sentemb.checks import text
 from jax_sentemb.evaluation import bm25
 from jax_sentemb.evaluation.beir_files import read_folder
 from jax_sentemb.evaluation.measures import Scored, mean_of
-from jax_sentemb.evaluation.rankings import Run, average_precision, fuse, gains_of, ndcg, ordered, recall, reciprocal_rank
+from jax_sentemb.evaluation.rankings import Run, average_precision, fuse, gains_of, ndcg, ordered, recall, reciprocal_rank, without
 from jax_sentemb.evaluation.user_task import Texts, Vectors, check_distinct
 from jax_sentemb.files import fingerprint, sha256
 from jax_sentemb.provenance import Source
@@ -42,7 +42,7 @@ class RetrievalTask:
         self._data = data = read_folder(setting, folder, text("split", split))
         self._ideal = [judged.ideal for judged in data.judgements]
         self._relevant = np.array([len(grades) for grades in self._ideal])
-        self._depth = min(DEPTH, len(data.ids))
+        self._depth = min(DEPTH + 1, len(data.ids))  # one of them may be the query itself
         self._has_bm25 = has_bm25 and bm25.package() is not None
         corpus, queries, qrels = data.files
         self.title = f"Retrieval: {len(data.queries):,} queries, {len(data.ids):,} documents, {qrels.name}"
@@ -95,4 +95,6 @@ class RetrievalTask:
         return self._ordered(bm25.rank(self._data.queries, self._data.corpus.texts, self._depth))
 
     def _ordered(self, run: Run) -> Run:
-        return ordered(run, self._data.ids.__getitem__)
+        """Return the run in the order of trec_eval, without the document that is the query itself."""
+        rows, scores = without(ordered(run, self._data.ids.__getitem__), self._data.own)
+        return Run(rows[:, :DEPTH], scores[:, :DEPTH])

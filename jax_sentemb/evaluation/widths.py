@@ -10,7 +10,9 @@ from jax_sentemb.evaluation.diagnostics import halves, retrieval
 from jax_sentemb.evaluation.sts import EmbedAs, correlate_tasks, task_cosines
 from jax_sentemb.evaluation.sts_data import StsTask
 from jax_sentemb.files import quote, read_json
+from jax_sentemb.formats.encode_settings import read_encode_settings
 from jax_sentemb.formats.model_dir import MANIFEST
+from jax_sentemb.formats.run_dir import encode_settings_of
 
 RETRIEVAL = "retrieval"  # of one half of a sentence by the other
 
@@ -50,16 +52,20 @@ def width_scores(
 def trained_widths(directory: Path) -> tuple[int, ...]:
     """Return the widths for which the model of an export or of a work directory was trained; () for other directories.
 
+    Widths that the directory does not keep (`truncate_dim`) are left out.
+
     Raises:
         ModelFileError: The file that names them is damaged.
     """
     for name in (MANIFEST, "model.json"):
         if (directory / name).is_file():
-            training = read_json(directory / name).get("training")
+            content = read_json(directory / name)
+            training = content.get("training")
             widths = training.get("matryoshka", []) if isinstance(training, Mapping) else []
             if not isinstance(widths, list) or not all(type(width) is int and width > 0 for width in widths):
                 raise ModelFileError(
                     f"{directory / name}: training.matryoshka={quote(widths)} is not a list of whole numbers; {REPLACE_FILE}"
                 )
-            return tuple(widths)
+            limit = (encode_settings_of(content) if name != MANIFEST else read_encode_settings(directory)).truncate_dim
+            return tuple(width for width in widths if limit is None or width < limit)
     return ()

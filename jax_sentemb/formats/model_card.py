@@ -160,12 +160,19 @@ def render_word_card(metadata: Mapping[str, Any], step: int, stock: bool) -> str
     return _from_template("word_model_card.md", data, version=__version__, step=step, stock=stock, **facts)
 
 
-def render_static_card(name: str, metadata: Mapping[str, Any], shape: tuple[int, ...]) -> str:
-    """Return README.md of a static table of token vectors, distilled from an encoder."""
+def render_static_card(name: str, metadata: Mapping[str, Any], rows: int, width: int, has_unit_length: bool) -> str:
+    """Return README.md of a static table of token vectors, distilled from an encoder.
+
+    Args:
+        name: The name of the table.
+        metadata: How it was made, as in its manifest.
+        rows: The number of its vectors.
+        width: The number of dimensions of an embedding.
+        has_unit_length: Whether embeddings have length 1.
+    """
     data = ModelCardData(library_name="sentence-transformers", base_model=metadata["base_model"], **_CARD_DATA)
-    rows, width = shape
     facts = {key: metadata[key] for key in ("regression", "sentences", "sif", "words")}
-    facts["base_model"] = markdown(metadata["base_model"] or "")
+    facts |= {"base_model": markdown(metadata["base_model"] or ""), "has_unit_length": has_unit_length}
     return _from_template("static_card.md", data, name=markdown(name), version=__version__, rows=rows, width=width, **facts)
 
 

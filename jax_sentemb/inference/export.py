@@ -32,6 +32,8 @@ from jax_sentemb.types import Params
 
 KNOWN = 64  # words or pieces of a vocabulary whose embeddings are compared
 WORD_FACTS = ("method", "settings", "encoder", "max_seq_length", "vectors")  # of model.json of a model on word vectors
+# Facts of a model card that were measured on the exported weights, and their values if nothing was.
+MEASURED: dict[str, Any] = {"scores": {}, "dev": {}, "verdict": "", "changes": {}, "teacher": {}, "widths": {}}
 STATIC_FACTS = ("base_model", "width", "sif", "words", "regression", "sentences")  # of how a table was made
 
 
@@ -69,8 +71,7 @@ def export(
         "normalize": model.normalize,
         "max_seq_length": model.max_seq_length,
         "training": dict(card.training),
-        "scores": dict(card.scores),
-        "dev": dict(card.dev),
+        **{name: getattr(card, name) for name in MEASURED},
         "missing_tasks": list(card.missing_tasks),
         KEY: mark(EXPORT, {**(sources or {}), **({} if is_cross_encoder else {"model": Source(card.name, _fingerprint(model))})}),
     }
@@ -117,10 +118,13 @@ def _of_run(metadata: dict[str, Any], step: int) -> dict[str, Any]:
 def export_static(directory: Path, table: StaticTable, facts: dict[str, Any], sources: Mapping[str, Any]) -> float:
     """Export a static table, as `export` does; `facts` has STATIC_FACTS, and goes into the manifest and the card."""
     embedder = StaticEmbedder(table.tokenizer, table.normalize, table.max_seq_length or LONGEST)
+    rows, full = table.vectors.shape
+    width = min(full, table.settings.truncate_dim or full)
 
     def write(stage: Path) -> None:
         write_static(stage, table)
-        (stage / "README.md").write_text(render_static_card(directory.name, facts, table.vectors.shape), encoding="utf-8")
+        card = render_static_card(directory.name, facts, rows, width, table.normalize and width == full)
+        (stage / "README.md").write_text(card, encoding="utf-8")
 
     embed = functools.partial(_with_settings, functools.partial(embedder, {"table": table.vectors}), table.settings)
     pieces = [piece for piece in table.tokenizer.numbers if piece.isalnum()][:KNOWN]
@@ -162,7 +166,8 @@ def publish(
             "sha256": _hashes(stage),
         }
         write_json(stage / MANIFEST, manifest)
-    print_line(f"export {directory}: max abs difference {difference:.1e} over {len(inputs)} sentences")
+    shown = directory.relative_to(Path.cwd()) if directory.is_relative_to(Path.cwd()) else directory
+    print_line(f"export {shown}: max abs difference {difference:.1e} over {len(inputs)} sentences")
     return difference
 
 
@@ -185,13 +190,8 @@ def export_run(output: Path, metadata: dict[str, Any], params: Params, workdir: 
         method=metadata["method"],
         base_model=metadata["base_model"],
         training={**metadata["training"], "steps": step},
-        scores=scored.get("scores", {}),
-        dev=scored.get("dev", {}),
         missing_tasks=metadata["missing_tasks"],
-        verdict=scored.get("verdict", ""),
-        changes=scored.get("changes", {}),
-        teacher=scored.get("teacher", {}),
-        widths=scored.get("widths", {}),
+        **{name: scored[name] for name in MEASURED if name in scored},
     )
     model = SentenceModel(
         transformer_config(metadata["encoder"]),
@@ -239,9 +239,8 @@ def export_loaded(
         method=facts.get("method"),
         base_model=facts.get("base_model"),
         training=facts.get("training", {}),
-        scores=facts.get("scores", {}),
-        dev=facts.get("dev", {}),
         missing_tasks=facts.get("missing_tasks", ()),
+        **{name: facts[name] for name in MEASURED if name in facts},
     )
     tokenizer: Any = model.embedder.tokenizer
     sentence_model = SentenceModel(
@@ -269,11 +268,11 @@ def _recorded_facts(root: Path, model: LoadedModel, max_seq_length: int, is_chan
         fingerprint = facts.get(KEY, {}).get("sources", {}).get("model", {}).get("sha256")
         if fingerprint and not is_changed and fingerprint != model.fingerprint():
             return {}
-        is_scored = bool((facts.get("scores") or facts.get("dev")) and fingerprint)
+        is_scored = bool(fingerprint)
     if is_changed:  # the first numbers of another layer are those of no training
         facts["training"] = {name: value for name, value in facts.get("training", {}).items() if name != "matryoshka"}
     if is_changed or not is_scored or (settings, facts.get("max_seq_length")) != (model.settings, max_seq_length):
-        return {**facts, "scores": {}, "dev": {}, "missing_tasks": ()}
+        return {**facts, **MEASURED, "missing_tasks": ()}
     return facts
 
 

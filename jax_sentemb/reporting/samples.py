@@ -103,12 +103,15 @@ def map_size(trained_rows: int) -> MapSize:
 
 
 def store_vectors(unit: Vectors, sentences: Sequence[str]) -> dict[str, Any]:
-    """Return unit vectors, or evenly spread ones of many, as float16 in base64, with the fingerprint of all sentences."""
-    stored = np.asarray(unit[stored_rows(unit)], "<f2")
+    """Return unit vectors, or evenly spread ones of many, as float32 in base64, with the fingerprint of all sentences.
+
+    Half precision would reorder the neighbours of vectors that are close together, such as those of a new encoder.
+    """
+    stored = np.asarray(unit[stored_rows(unit)], "<f4")
     return {
         "sentences": fingerprint({"sentences": list(sentences)}),
         "shape": list(stored.shape),
-        "float16": base64.b64encode(stored.tobytes()).decode(),
+        "float32": base64.b64encode(stored.tobytes()).decode(),
     }
 
 
@@ -116,13 +119,12 @@ def stored_vectors(stored: Mapping[str, Any], sentences: Sequence[str]) -> Vecto
     """Return what `store_vectors` has stored, as float32; None if it belongs to other sentences."""
     if stored.get("sentences") != fingerprint({"sentences": list(sentences)}):
         return None
-    values = np.frombuffer(base64.b64decode(stored["float16"]), "<f2").reshape(stored["shape"])
-    return unit_length(values.astype(np.float32))
+    return np.frombuffer(base64.b64decode(stored["float32"]), "<f4").reshape(stored["shape"])
 
 
 def stored_rows(unit: Vectors) -> Int[np.ndarray, " rows"]:
     """Return the numbers of the rows that are stored: all, or evenly spread ones of many or wide vectors."""
-    most = max(NEAREST + 1, min(len(unit), MAX_VECTORS, VECTOR_BYTES // (2 * unit.shape[1])))
+    most = max(NEAREST + 1, min(len(unit), MAX_VECTORS, VECTOR_BYTES // (4 * unit.shape[1])))
     return np.unique(np.linspace(0, len(unit) - 1, most).astype(int))
 
 

@@ -20,7 +20,7 @@ class NoiseLevel(NamedTuple):
 
 
 def noise_level(vectors: VectorSource, seed: int = 0) -> NoiseLevel:
-    """Return the QUANTILE of the cosines of all pairs of up to SAMPLE random rows.
+    """Return the QUANTILE of the cosines of all pairs of up to SAMPLE random rows, without rows that repeat another one.
 
     Args:
         vectors: The rows [N, E]. With fewer than two rows, the result is a cosine of 0 and no pairs.
@@ -36,7 +36,9 @@ def noise_level(vectors: VectorSource, seed: int = 0) -> NoiseLevel:
     chosen = np.sort(np.random.default_rng(seed).choice(len(vectors), count, replace=False))
     rows = unit_length(rows_at(vectors, chosen)).astype(np.float32, copy=False)
     check_vectors(rows)
-    cosines = rounded(rows @ rows.T, rows.shape[1])[np.triu_indices(count, 1)]
+    distinct = np.unique(rows, axis=0)
+    rows = distinct if len(distinct) > 1 else rows
+    cosines = rounded(rows @ rows.T, rows.shape[1])[np.triu_indices(len(rows), 1)]
     return NoiseLevel(float(np.quantile(cosines, QUANTILE)), len(cosines))
 
 

@@ -176,7 +176,7 @@ def _check_free(file: Path, manifest: Path) -> None:
 
 def _check_directory(directory: Path) -> None:
     if directory.exists() and not directory.is_dir():
-        raise ConfigError(f"--output {directory} is a file: give a directory, or a name that ends in .npy")
+        raise ConfigError(f"--output {directory} is a file: give a directory, or a name that ends in .npy or .parquet")
     if directory.is_dir() and not (directory / MANIFEST).is_file():
         parts = [*directory.glob(LISTS), *directory.glob(LISTS.replace(".json", ".LOCK"))]  # the list of a part may be deleted
         suffixes = (".LOCK", PARTIAL, *((".npy", ".parquet", ".json", ".jsonl") if parts else ()))

@@ -103,7 +103,8 @@ def _run_one(config: Config, workdir: Path, begin: Callable[[], None] = lambda: 
     try:
         workdir.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ConfigError(Setting("--workdir", workdir), f": {error.strerror}") from error
+        problem = " is a file: give a directory" if workdir.is_file() else f" cannot be created ({error.strerror}): give another"
+        raise ConfigError(Setting("--workdir", workdir), problem) from error
     with _lock(workdir) if is_main_process() else contextlib.nullcontext():
         begin()
         if config.pretrain is not None:

@@ -15,6 +15,7 @@ from jax_sentemb.distillation.teacher import published_name, teacher_names
 from jax_sentemb.errors import Setting, note_text
 from jax_sentemb.parallel import is_main_process
 from jax_sentemb.public_text import model_name, without_folders
+from jax_sentemb.settings import unmet
 from jax_sentemb.training.run_sources import vectors_source
 from jax_sentemb.training.setup import RunSetup
 from jax_sentemb.training.starting_encoder import Start, dense_layers, is_kept
@@ -28,7 +29,9 @@ def model_metadata(config: Config, setup: RunSetup, name: str, start: Start | No
     method, convolution = config.method, config.method.convolution
     published = {"method.teacher": ", ".join(map(published_name, teacher_names(getattr(method, "teacher", ""))))}
     widths = [width for width in config.train.matryoshka if width < setup.encoder_config.hidden_size]
-    recipe = {name: published.get(name, value) for name, value in flatten(config).items() if name.startswith(SHOWN)}
+    settings = {name: value for name, value in flatten(config).items() if name.startswith(SHOWN)}
+    unused = {f"method.{field.name}" for field in dataclasses.fields(method) if unmet(method, field.name)}
+    recipe = {name: published.get(name, value) for name, value in settings.items() if name not in unused}
     return {
         "name": name,
         "method": type(method).__name__,
