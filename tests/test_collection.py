@@ -624,11 +624,11 @@ def test_groups_without_a_threshold_take_the_proposed_one_and_show_their_sizes(v
     assert noise <= threshold + 5e-4 <= noise + 0.011
     assert shown.err.splitlines()[-1].startswith(f"{len(groups):,} groups at threshold")
     assert re.search(r"group +sentences +centre", shown.err)
-    assert run("cluster", "--corpus", vectors, "--threshold", 1) == 0
+    assert run("cluster", "--corpus", vectors, "--threshold", 1, "--min-size", 200) == 0
     shown = capsys.readouterr().err
     assert "0 groups at threshold 1 with 0 of" in shown
     proposed = re.search(r"--threshold (\S+) gives groups", shown)[1]
-    assert run("cluster", "--corpus", vectors, "--threshold", proposed) == 0
+    assert run("cluster", "--corpus", vectors, "--threshold", proposed, "--min-size", 200) == 0
     assert capsys.readouterr().out
 
 
