@@ -30,6 +30,10 @@ class EncodeSettings(NamedTuple):
         """Return the text of the default prompt, "" without a default prompt."""
         return self.prompts[self.default_prompt_name] if self.default_prompt_name is not None else ""
 
+    def width_of(self, full: int) -> int:
+        """Return the width of an embedding, of which the model computes `full` dimensions."""
+        return min(full, self.truncate_dim or full)
+
     def add_prompt(self, sentences: Sequence[Any], role: str = "") -> list[Any]:
         """Return the sentences with the prompt of their role before each, as for `prompt_text`; "" is the default prompt."""
         if problem := problem_with(sentences):

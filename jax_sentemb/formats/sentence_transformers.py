@@ -112,7 +112,7 @@ def write_export(directory: str | Path, model: SentenceModel, card: Card | None 
     if model.pooling == "first_last":
         content["output_hidden_states"] = True
     write_json(directory / "config.json", content)
-    width = min(model.width, model.settings.truncate_dim or model.width)
+    width = model.settings.width_of(model.width)
     readme = render(
         card, pooling=model.pooling, normalize=model.normalize and width == model.width,
         max_seq_length=model.max_seq_length, width=width,

@@ -170,7 +170,7 @@ class SentenceEncoder(ChangeableSettings):
 
     def get_sentence_embedding_dimension(self) -> int:
         """Return the width of an embedding, at most `truncate_dim`."""
-        return min(self.full_width, self.truncate_dim or self.full_width)
+        return self.encode_settings.width_of(self.full_width)
 
     @property
     def full_width(self) -> int:

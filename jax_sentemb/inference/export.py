@@ -119,7 +119,7 @@ def export_static(directory: Path, table: StaticTable, facts: dict[str, Any], so
     """Export a static table, as `export` does; `facts` has STATIC_FACTS, and goes into the manifest and the card."""
     embedder = StaticEmbedder(table.tokenizer, table.normalize, table.max_seq_length or LONGEST)
     rows, full = table.vectors.shape
-    width = min(full, table.settings.truncate_dim or full)
+    width = table.settings.width_of(full)
 
     def write(stage: Path) -> None:
         write_static(stage, table)

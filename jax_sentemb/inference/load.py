@@ -76,8 +76,7 @@ class LoadedModel(NamedTuple):
     @property
     def width(self) -> int:
         """Return the width of an embedding, without running the model."""
-        width = self.embedder.width(self.params)
-        return min(width, self.settings.truncate_dim or width)
+        return self.settings.width_of(self.embedder.width(self.params))
 
     def fingerprint(self) -> str:
         """Return the `model_fingerprint` of this model."""
