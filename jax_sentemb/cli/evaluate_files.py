@@ -157,9 +157,11 @@ class _Scorer:
     def finish(self) -> int:
         """Print and write the tables; return the exit code."""
         from jax_sentemb.evaluation import user_tables
+        from jax_sentemb.system.terminal import counted
 
         for table, failed in zip(self._tables, self._failed, strict=True):
-            table.add_baselines()
+            with counted(f"baselines: {table.task.name}", "texts") as progress:
+                table.add_baselines(progress)
             print("\n" + plain(user_tables.as_text(table, failed, self._options.resamples > 0)))
             if folder := self._options.output:
                 content = user_tables.as_json(table, failed, self._models, self._options.resamples)

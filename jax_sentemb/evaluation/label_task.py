@@ -94,9 +94,10 @@ class LabelTask:
         agreement = self._agreement(clusters)
         yield name, Scored(len(classes), {**measures, **agreement}, biased=frozenset(agreement))
 
-    def baselines(self) -> Iterator[tuple[str, Scored]]:
+    def baselines(self, progress: OnProgress = no_progress) -> Iterator[tuple[str, Scored]]:
         """Yield the nearest texts by tf-idf; its vectors are too wide for a classifier and clusters."""
-        yield TF_IDF, Scored(len(self._classes), self._accuracies(nearest_by_words(list(self.texts["texts"].lines), max(NEAREST))))
+        nearest = nearest_by_words(list(self.texts["texts"].lines), max(NEAREST), progress)
+        yield TF_IDF, Scored(len(self._classes), self._accuracies(nearest))
 
     def constants(self) -> dict[str, dict[str, float]]:
         """Return the chance level, and what a system that always names the largest class reaches."""

@@ -81,7 +81,7 @@ class PairTask:
         }
         return Scored(len(cosines), measures, {"threshold": best_f1(cosines, positive).threshold})
 
-    def baselines(self) -> Iterator[tuple[str, Scored]]:
+    def baselines(self, progress: OnProgress = no_progress) -> Iterator[tuple[str, Scored]]:
         """Yield the cosines of tf-idf with the document frequencies of the pairs' texts, if they differ."""
         lines = self.texts["texts"].lines
         first, second = ([lines[row] for row in side] for side in self._sides)

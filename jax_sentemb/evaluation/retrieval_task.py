@@ -70,7 +70,7 @@ class RetrievalTask:
         if self._has_bm25:
             yield f"{name} + {bm25.NAME}", self.scored(self._ordered(fuse([run, self._words], self._depth)))
 
-    def baselines(self) -> Iterator[tuple[str, Scored]]:
+    def baselines(self, progress: OnProgress = no_progress) -> Iterator[tuple[str, Scored]]:
         """Yield the scores of BM25."""
         if self._has_bm25:
             yield bm25.NAME, self.scored(self._words)

@@ -69,9 +69,9 @@ class Table:
             (self._combined if number else self._models).append(self._row(system, scored))
         return self._models[-1]
 
-    def add_baselines(self) -> None:
+    def add_baselines(self, progress: OnProgress = no_progress) -> None:
         """Score the systems that need no model."""
-        self._systems += [self._row(system, scored) for system, scored in self.task.baselines()]
+        self._systems += [self._row(system, scored) for system, scored in self.task.baselines(progress)]
 
     @property
     def rows(self) -> list[Row]:

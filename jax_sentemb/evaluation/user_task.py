@@ -66,7 +66,7 @@ class UserTask(Protocol):
         """Yield the scores of a model by its name in the table, and those of its combinations with a baseline."""
         ...
 
-    def baselines(self) -> Iterator[tuple[str, Scored]]:
+    def baselines(self, progress: OnProgress = no_progress) -> Iterator[tuple[str, Scored]]:
         """Yield the scores of the systems that need no model."""
         ...
 

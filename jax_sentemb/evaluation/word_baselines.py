@@ -13,6 +13,7 @@ from jaxtyping import Float, Int
 from jax_sentemb.cosines import unit_length
 from jax_sentemb.data.word_vectors import WordVectorTable
 from jax_sentemb.evaluation.postprocess import first_component
+from jax_sentemb.types import OnProgress, no_progress
 
 # English function words: pronouns, articles, prepositions, conjunctions, auxiliaries and the most general adverbs.
 FUNCTION_WORDS = """
@@ -198,7 +199,9 @@ def tf_idf_similarity(first: Sequence[str], second: Sequence[str], corpus: Seque
     return _cosine(first, second, DocumentCounts.of(corpus).rarity)
 
 
-def nearest_by_words(sentences: Sequence[str], count: int) -> Int[np.ndarray, "sentences count"]:
+def nearest_by_words(
+    sentences: Sequence[str], count: int, progress: OnProgress = no_progress
+) -> Int[np.ndarray, "sentences count"]:
     """Return the rows of the `count` nearest other sentences of each sentence by the cosine of tf-idf, fewer if there are fewer.
 
     The document frequencies are those of the sentences, and nothing is projected.
@@ -208,10 +211,12 @@ def nearest_by_words(sentences: Sequence[str], count: int) -> Int[np.ndarray, "s
     table = scipy.sparse.diags(1 / lengths).dot(table).astype(np.float32).tocsr()
     columns, count = table.T.tocsr(), min(count, len(sentences) - 1)
     nearest = np.empty((len(sentences), count), np.int64)
+    progress(0, len(sentences))
     for start in range(0, len(sentences), AT_ONCE):
         cosines = (table[start : start + AT_ONCE] @ columns).toarray()
         rows = np.arange(len(cosines))[:, None]
         cosines[rows, start + rows] = -1  # others have at least 0, since no weight is negative
         best = np.sort(np.argpartition(cosines, -count, axis=1)[:, -count:], axis=1)  # of equal cosines the first row is first
         nearest[start : start + AT_ONCE] = best[rows, np.argsort(-cosines[rows, best], axis=1, kind="stable")]
+        progress(start + len(cosines), len(sentences))
     return nearest
