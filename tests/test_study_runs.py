@@ -14,8 +14,10 @@ from tiny_models import tiny_model
 from jax_sentemb.cli.train import parse
 from jax_sentemb.data import synthetic
 from jax_sentemb.formats.sentence_transformers import write_export
+from jax_sentemb.recipes import read_config
 from jax_sentemb.training.run import run
 from jax_sentemb.training.sweep import parse as parse_sweep
+from jax_sentemb.training.sweep import variants
 from tests.pages import ROOT
 
 COMMANDS = [parameter.values[0] for parameter in ALL]
@@ -130,6 +132,13 @@ def train(part):
     config, workdir, _ = parse(["main", *words])
     assert run(shortened(config), workdir) == 0
     return workdir
+
+
+@pytest.mark.parametrize(("stage", "weights"), [("bert_mini", {10.0}), ("mini_2", {10.0, 0.1}), ("long", {10.0})])
+def test_the_weight_of_ami_is_that_of_the_study(stage, weights):
+    config = read_config(f"{ROOT}/experiments/micse_low_shot/study.py:{stage}")
+    config.data.files = "corpus.txt"
+    assert {run_config.method.ami.weight for _, run_config in variants(config) if run_config.method.ami} == weights
 
 
 def test_the_captions_are_written_without_training(workplace, monkeypatch, capsys):

@@ -61,7 +61,7 @@ def get_config(stage: str = "mini_2") -> Config:
 
 def bert_mini(config: Config) -> Config:
     for name in ("AMI+SimCSE", "miCSE"):
-        config.variants[name].settings["method.ami.weight"] = BERT_MINI_WEIGHT
+        config.variants[name] = replace(config.variants[name], settings={"method.ami.weight": BERT_MINI_WEIGHT}, by_subset={})
     config.data.batch_size, config.train.max_steps, config.train.precision = 64, 60, "bfloat16"
     config.optimizer.learning_rate, config.eval.eval_steps = 1e-5, 20
     config.sweep = "data.subset_seed,train.seed=0..2 data.subset=1000,10000"
