@@ -126,7 +126,7 @@ def parser() -> Parser:
 
 def _score(options: argparse.Namespace, loaded: Any, root: Path, protocols: Any) -> int:
     from jax_sentemb.evaluation import suite, tables
-    from jax_sentemb.evaluation.model_spec import load_eval_model, with_widths
+    from jax_sentemb.evaluation.model_spec import check_distinct_names, load_eval_model, with_widths
     from jax_sentemb.system.terminal import Progress
 
     items = loaded.items
@@ -147,8 +147,7 @@ def _score(options: argparse.Namespace, loaded: Any, root: Path, protocols: Any)
     given = {model.name for model in loaded_models}
     models = [cut for model in loaded_models for cut in with_widths(model, given)]
     names = [model.name for model in models]
-    if len(set(names)) < len(names):
-        raise ConfigError(f"two models are called {max(names, key=names.count)}: write NAME=PATH for one of them")
+    check_distinct_names(names)
     if options.ensemble and ENSEMBLE in names:
         raise ConfigError(f"a model is called {ENSEMBLE}, as the row of --ensemble: write NAME=PATH for it")
     outcomes: dict[str, dict[str, suite.Outcome]] = {}

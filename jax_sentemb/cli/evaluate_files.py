@@ -59,7 +59,7 @@ OWNERS = {
 
 def evaluate(options: argparse.Namespace) -> int:
     """Score the models on each of the files; return the exit code."""
-    from jax_sentemb.evaluation.model_spec import check_is_encoder, parse_spec, with_trained_widths
+    from jax_sentemb.evaluation.model_spec import check_distinct_names, check_is_encoder, parse_spec, with_trained_widths
     from jax_sentemb.evaluation.user_scores import check_name
     from jax_sentemb.parallel import use_compilation_cache
 
@@ -71,8 +71,7 @@ def evaluate(options: argparse.Namespace) -> int:
     given_labels = {model.label for model in given}
     specs = [spec for model in given for spec in with_trained_widths(model, given_labels)]
     labels = [spec.label for spec in specs]
-    if len(set(labels)) < len(labels):
-        raise ConfigError(f"two models are called {max(labels, key=labels.count)}: write NAME=PATH for one of them")
+    check_distinct_names(labels)
     for label in labels:
         check_name(label)
     tasks = list(_tasks(options))

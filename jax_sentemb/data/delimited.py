@@ -145,6 +145,11 @@ def first_repeated(names: Iterable[str]) -> str:
     return ""
 
 
+def without_point(value: Any) -> Any:
+    """Return 7.0, as a table with gaps stores a whole number, as 7; any other value as it is."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
 def finite(text: str) -> float | None:
     """Return the number that a text writes, or None if it writes none or one that is not finite.
 

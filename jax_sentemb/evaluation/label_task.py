@@ -8,6 +8,7 @@ from jaxtyping import Int
 
 from jax_sentemb.checks import text, whole_number
 from jax_sentemb.data.corpus_files import corpus_name, open_text
+from jax_sentemb.data.delimited import without_point
 from jax_sentemb.data.records import Records
 from jax_sentemb.errors import ConfigError, DataError, Setting
 from jax_sentemb.evaluation import logistic
@@ -181,9 +182,7 @@ def _labelled(records: Records) -> tuple[list[str], list[str], list[str]]:
     """Return the texts that have a label, their labels, and notes on the other records."""
     texts, labels, without = [], [], 0
     for row in range(records.count):
-        line, label = records.texts[row], records.id_of(row)
-        if isinstance(label, float) and label.is_integer():  # as a table with gaps stores whole numbers
-            label = int(label)
+        line, label = records.texts[row], without_point(records.id_of(row))
         label = "" if label is None else str(label).strip()
         if line and label:
             texts.append(line)

@@ -102,6 +102,12 @@ def with_trained_widths(spec: ModelSpec, given: Collection[str] = ()) -> list[Mo
     return [spec, *(each for each in cut if each.label not in given)]
 
 
+def check_distinct_names(names: Sequence[str]) -> None:
+    """Raise ConfigError if two models have one name."""
+    if len(set(names)) < len(names):
+        raise ConfigError(f"two models are called {max(names, key=names.count)}: write NAME=PATH for one of them")
+
+
 def check_is_encoder(spec: ModelSpec) -> None:
     """Raise ConfigError for words without an encoder, and for options that only the tasks of SentEval have."""
     if spec.source == TF_IDF:

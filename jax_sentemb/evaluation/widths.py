@@ -66,6 +66,8 @@ def trained_widths(directory: Path) -> tuple[int, ...]:
                 raise ModelFileError(
                     f"{directory / name}: training.matryoshka={quote(widths)} is not a list of whole numbers; {REPLACE_FILE}"
                 )
+            if not widths:
+                return ()
             limit = (encode_settings_of(content) if name != MANIFEST else read_encode_settings(directory)).truncate_dim
             return tuple(width for width in widths if limit is None or width < limit)
     return ()

@@ -15,7 +15,7 @@ from jax_sentemb.evaluation.widths import width_scores
 from jax_sentemb.formats.model_card import describe_changes, describe_teacher, describe_widths
 from jax_sentemb.formats.run_dir import read_metadata, write_metadata
 from jax_sentemb.formats.sentence_transformers import check_exportable
-from jax_sentemb.inference.export import export_run
+from jax_sentemb.inference.export import MEASURED, export_run
 from jax_sentemb.methods.distillation import Distillation
 from jax_sentemb.parallel import is_main_process, replicate
 from jax_sentemb.provenance import KEY
@@ -117,9 +117,8 @@ class Results:
             results["missing_tasks"] = [*setup.missing_tasks, *setup.final.missing_tasks]
         if is_main_process():
             write_json(self._workdir / "scores.json", results | self._mark)
-            facts = {"scores": scores, "scores_of_step": step, "verdict": results["verdict"]}
-            facts |= {name: results.get(name, {}) for name in ("dev", "teacher", "widths", "changes")}
-            self._export(params, step, kept | facts)
+            facts = {name: results.get(name, nothing) for name, nothing in MEASURED.items()}
+            self._export(params, step, kept | facts | {"scores_of_step": step})
         if results["changes"] and not self._log.is_brief:
             self._log.info(f"changes   {describe_changes(results['changes'] | {'is_judged': True})}")
             if examples := changed_examples(samples):
