@@ -5,7 +5,8 @@
     python experiments/conssent/run.py --workdir runs/conssent --tables-only
 
 `--seeds 1 2 3 4 5 --no-sweep` trains everything but the sweep of k with each seed, in a folder of its own below the work directory.
-A run or score that is there is not repeated. Writes results.csv, results.md and k_sweep.png here; rows of other seeds are kept.
+`--models "InferSent (labels)" "GloVe average"` limits this to rows of the tables. A run or score that is there is not repeated.
+Writes results.csv, results.md and k_sweep.png here; other rows are kept.
 """
 
 import argparse
@@ -83,7 +84,12 @@ def runs(options):
     nli = f"--config.data.files={options.nli}"
     labelled = ("--config=configs/infer_sent.py", nli, *SIZE, *RATE, *HELD_OUT, *common)
     found["InferSent (labels)"] = replaced(labelled, half)
-    return found
+    return {name: flags for name, flags in found.items() if wanted(options, name)}
+
+
+def wanted(options, name):
+    """Return whether a row of the tables is trained and scored."""
+    return not options.models or name in options.models
 
 
 def workdir(options):
@@ -106,13 +112,17 @@ def train(options):
 
 
 def evaluate(options):
-    """The six with their ensemble, and all others; on both groups of tasks."""
-    others = {name: folder(options, name) for name in runs(options) if name not in BEST}
-    others["untrained"] = folder(options, "untrained") / "export"  # a run of no steps has no checkpoint
-    others["GloVe average"] = options.vectors
-    six = {name: folder(options, name) for name in BEST}
+    """The six with their ensemble, and each of the others; on both groups of tasks."""
+    models = {name: folder(options, name) for name in runs(options)}
+    if "untrained" in models:
+        models["untrained"] /= "export"  # a run of no steps has no checkpoint
+    if wanted(options, "GloVe average"):
+        models["GloVe average"] = options.vectors
+    six = {name: models.pop(name) for name in BEST} if models.keys() >= BEST.keys() else {}
+    groups = [("six", six, ["--ensemble"])] if six else []
+    groups += [(folder(options, name).name, {name: model}, []) for name, model in models.items()]
     for stage, data, tasks in (("transfer", options.senteval, TASKS), ("probing", options.probing, PROBING)):
-        for label, models, more in (("six", six, ["--ensemble"]), ("others", others, [])):
+        for label, models, more in groups:
             output = workdir(options) / f"{stage}-{label}"
             if not data or (output / "tables.md").exists():
                 continue
@@ -205,6 +215,7 @@ def main():
     parser.add_argument("--probing", default="", help="folder of experiments/probing_rebuilt/build.py")
     parser.add_argument("--workdir", type=Path, default=Path("runs/conssent"))
     parser.add_argument("--seeds", type=int, nargs="+", default=[SEED], help="of training and of the subset of the text")
+    parser.add_argument("--models", nargs="+", help="only these rows of the tables")
     parser.add_argument("--no-sweep", action="store_true", help="leave out the sweep of k")
     parser.add_argument("--tables-only", action="store_true")
     options = parse(parser, **FILES)

@@ -6,7 +6,7 @@
 The paper trains on 15 million sentences; what a study of this size can show is whether the score rises with the number of batches.
 Tasks D(5) and N(3), two seeds, Adam; D(5) with the published SGD beside it. Batches are random. Held-out accuracy, which lowers the
 rate, is measured after each multiple of the first number of steps. A run or score that is there is not repeated. Writes slope.csv
-and slope.png here (a row of each task, and one of their average), and prints the table.
+and slope.png here (a row of each task, and one of their average), and prints the table; rows of other seeds are kept.
 """
 
 import argparse
@@ -21,8 +21,9 @@ from run import HERE, RATE, TASKS
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from study_data import parse
+from study_data import kept_rows, parse
 
+RESULTS = HERE / "slope.csv"
 STEPS = (2000, 4000, 8000, 16_000)
 SGD = ("--config.optimizer.name=sgd", "--config.optimizer.learning_rate=1.0", "--config.optimizer.plateau_factor=0.2")
 RUNS = {  # name: task, k, optimiser
@@ -53,7 +54,7 @@ def command(options, name, seed, steps):
 
 def train(options):
     """Yields (label of a model, its export) as runs finish."""
-    for seed in range(options.seeds):
+    for seed in options.seeds:
         for name in (UNTRAINED, *RUNS):
             run = folder(options, name, seed)
             if not (run / "scores.json").exists():
@@ -118,17 +119,20 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--vectors", required=True)
     parser.add_argument("--workdir", type=Path, default=Path("runs/conssent_slope"))
-    parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1])
     parser.add_argument("--hidden", type=int, default=256, help="units in each direction")
     parser.add_argument("--steps", type=int, nargs="+", default=STEPS, help="scored after these, multiples of the first")
     options = parse(parser, corpus="corpora/wiki_sentences.txt.xz", senteval="senteval")
-    rows = []
+    found, rows = [], []
     for label, model in train(options):
         scores = evaluate(options, label, model)
         scores[AVERAGE] = statistics.mean(scores.values())
-        rows += [(*label.split(";"), task, f"{score:.2f}") for task, score in scores.items()]
-        with (HERE / "slope.csv").open("w", newline="", encoding="utf-8") as file:
-            csv.writer(file).writerows([("model", "seed", "step", "task", "score"), *rows])
+        found += [(*label.split(";"), task, score) for task, score in scores.items()]
+        rows = kept_rows(RESULTS, found, "score") + found
+        with RESULTS.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file)
+            writer.writerow(["model", "seed", "step", "task", "score"])
+            writer.writerows((*row[:4], f"{row[4]:.2f}") for row in rows)
     plot(rows, options.steps)
     print(table(rows, options.steps))
 
