@@ -7,12 +7,13 @@ test fails if a page has a table of such scores but not the block of its baselin
 """
 
 import argparse
-import csv
 import itertools
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
+
+from study_data import add_rows, read_rows, write_rows
 
 if TYPE_CHECKING:
     from jax_sentemb.evaluation.model_spec import EvalModel
@@ -174,26 +175,12 @@ def measured(
     baselines: "Sequence[EvalModel]", items: "Sequence[Item]", protocols: "Protocols", block: Block, labels: dict[str, str]
 ) -> list[dict[str, str]]:
     """Return the rows of the baselines: those of the results file, and new ones for the others, which it gets at once."""
-    rows = {tuple(row[name] for name in LABELS if name in row): row for row in read(block)}
+    rows = {tuple(row[name] for name in LABELS if name in row): row for row in read_rows(block.results)}
     for model in baselines:
         if (key := (model.name, *labels.values())) not in rows:
             rows[key] = scores(model, items, protocols, block, labels)
-            write(block, [*read(block), rows[key]])
+            add_rows(block.results, [rows[key]])
     return [rows[model.name, *labels.values()] for model in baselines]
-
-
-def read(block: Block) -> list[dict[str, str]]:
-    """Return the rows of the results file of a block."""
-    with block.results.open(encoding="utf-8") as file:
-        return list(csv.DictReader(file))
-
-
-def write(block: Block, rows: Sequence[dict[str, str]]) -> None:
-    """Write the results file of a block."""
-    with block.results.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
 
 
 def scores(
@@ -215,7 +202,7 @@ def scores(
 
 def text_of(block: Block, page: Path) -> str:
     """Return the baselines for a page; a page of docs/ has their averages only."""
-    rows = read(block)
+    rows = read_rows(block.results)
     headings = HEADINGS | {"average": block.average}
     is_short = page.is_relative_to(ROOT / "docs")
     labels = [name for name in LABELS if name in rows[0]]
@@ -274,7 +261,7 @@ def main() -> None:
     if bool(options.data) != bool(options.vectors):
         parser.error("--data and --vectors are given together")
     for block, measure in MEASURES if options.data else ():
-        write(block, measure(options.data, options.vectors, options.weights))
+        write_rows(block.results, measure(options.data, options.vectors, options.weights))
     for page in pages():
         page.write_text(with_baselines(page), encoding="utf-8")
 

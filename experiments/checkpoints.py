@@ -7,14 +7,13 @@ baseline of each method, with 95 % intervals of Student's t.
 """
 
 import argparse
-import csv
 import json
 import statistics
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from study_data import read_rows, require
+from study_data import read_rows, require, write_rows
 
 from jax_sentemb import SentenceEncoder, score
 from jax_sentemb.files import read_json
@@ -63,10 +62,7 @@ def collect(workdir: Path, data: Path, output: Path) -> list[dict[str, Any]]:
             dev = dev_set(workdir / run["folder"])
             values = {dev: scores[dev], **five, "average": statistics.mean(five.values())}
             rows.append({**key, "step": step, **{name: f"{value:.2f}" for name, value in values.items()}})
-            with output.open("w", newline="", encoding="utf-8") as file:
-                writer = csv.DictWriter(file, list(dict.fromkeys(name for row in rows for name in row)), lineterminator="\n")
-                writer.writeheader()
-                writer.writerows(rows)
+            write_rows(output, rows)
     return rows
 
 

@@ -7,12 +7,12 @@ picture with one line a method and a band of one standard deviation over seeds; 
 """
 
 import argparse
-import csv
 import json
 from pathlib import Path
 
 import numpy as np
 from checkpoints import dev_scores
+from study_data import write_rows
 
 from jax_sentemb.reporting.sweep_table import VARIANT
 
@@ -56,10 +56,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, required=True, help="CSV that is written, and a PNG of its name")
     options = parser.parse_args()
     rows = [row for workdir in options.workdirs for row in curves(workdir)]
-    with options.output.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(("variant", "seed", "step", "dev"))
-        writer.writerows((*row[:3], f"{row[3]:.2f}") for row in rows)
+    write_rows(options.output, [(*row[:3], f"{row[3]:.2f}") for row in rows], ("variant", "seed", "step", "dev"))
     plot(rows, options.output.with_suffix(".png"))
 
 

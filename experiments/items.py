@@ -6,12 +6,12 @@ Writes items.csv, which docs/evidence.py reads. Each draw takes the pairs of eve
 """
 
 import argparse
-import csv
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy import stats
+from study_data import write_rows
 
 if TYPE_CHECKING:
     from jax_sentemb.evaluation.measures import Measure, Scored
@@ -69,10 +69,7 @@ def main() -> None:
         estimate = differences(*with_, *without)["mean"]
         rows.append([name, first, second, *(f"{number:.2f}" for number in estimate)])
         print(*rows[-1], flush=True)
-    with (HERE / "items.csv").open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["encoder", "first", "second", "difference", "low", "high"])
-        writer.writerows(rows)
+    write_rows(HERE / "items.csv", rows, ("encoder", "first", "second", "difference", "low", "high"))
 
 
 if __name__ == "__main__":

@@ -7,11 +7,12 @@ Without --quickstart the numbers of the quick start stay as they are.
 """
 
 import argparse
-import csv
 import json
 import statistics
 from collections import Counter
 from pathlib import Path
+
+from study_data import read_rows
 
 HERE = Path(__file__).parent
 TABLE = HERE.parent / "jax_sentemb" / "cli" / "recommendations.json"
@@ -19,8 +20,7 @@ TABLE = HERE.parent / "jax_sentemb" / "cli" / "recommendations.json"
 
 def results(name: str, file_name: str = "results.csv") -> list[dict[str, str]]:
     """The rows of an experiment."""
-    with (HERE / name / file_name).open(newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
+    return read_rows(HERE / name / file_name)
 
 
 def untrained(encoder: str) -> float:

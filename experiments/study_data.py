@@ -3,11 +3,13 @@
 import argparse
 import csv
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from data import MODELS, SETS
+
+from jax_sentemb.files import replacing
 
 MISSING = 3  # exit code
 
@@ -53,6 +55,32 @@ def kept_rows(path: Path, found: Iterable[Sequence[Any]], value: str) -> list[tu
     measured = {tuple(map(str, (*row[:place], *row[place + 1 :]))) for row in found}
     kept = [row for row in rows if tuple(text for name, text in row.items() if name != value) not in measured]
     return [tuple(float(text) if name == value else text for name, text in row.items()) for row in kept]
+
+
+def write_rows(path: Path, rows: Iterable[Mapping[str, Any] | Sequence[Any]], fields: Sequence[str] = ()) -> None:
+    """Replace a CSV file as a whole, so that a kill leaves the old one or the new one.
+
+    Args:
+        path: The file.
+        rows: Its rows; an entry that a mapping lacks is empty.
+        fields: The names of the columns (default: those of all rows, which are mappings).
+    """
+    rows = list(rows)
+    fields = fields or list(dict.fromkeys(name for row in rows for name in row))
+    with replacing(path) as partial, partial.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(fields)
+        writer.writerows([row.get(name, "") for name in fields] if isinstance(row, Mapping) else row for row in rows)
+
+
+def add_rows(path: Path, new: Iterable[Mapping[str, Any]], fields: Sequence[str] = ()) -> None:
+    """Add rows to a CSV file, which is made if it is not there."""
+    write_rows(path, [*read_rows(path), *new], fields)
+
+
+def rounded(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the rows with four digits after the point."""
+    return [{name: round(value, 4) if isinstance(value, float) else value for name, value in row.items()} for row in rows]
 
 
 def require(paths: list[Path]) -> None:

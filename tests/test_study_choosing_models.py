@@ -162,7 +162,7 @@ def test_models_are_families_names_and_paths(study):
 
 def test_the_pages_have_the_tables_of_the_results(study):
     _, _, run = study
-    tables = run.tables(run.read_rows(), True)
+    tables = run.tables(run.read_rows(run.RESULTS), True)
     for page, is_complete in run.PAGES.items():
         block = tables if is_complete else tables.partition("\n\n")[0]
         text = page.read_text(encoding="utf-8")

@@ -48,6 +48,26 @@ def test_a_prepared_text_has_the_command_of_its_studies(row):
         assert row["prepare"] in commands, f"{study}: {row['prepare']}"
 
 
+def test_results_are_added_to_and_replaced_as_a_whole(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "experiments"))
+    study = runpy.run_path(str(ROOT / "experiments" / "study_data.py"))
+    file = tmp_path / "results.csv"
+    study["add_rows"](file, [{"seed": 1, "score": 2.0}])
+    study["add_rows"](file, [{"seed": 2, "note": "a, b"}])
+    assert file.read_bytes() == b'seed,score,note\n1,2.0,\n2,,"a, b"\n'
+    study["write_rows"](file, [(1, "2.00")], ("seed", "score"))
+    assert study["read_rows"](file) == [{"seed": "1", "score": "2.00"}]
+
+    def killed():
+        yield (3, "4.00")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        study["write_rows"](file, killed(), ("seed", "score"))
+    assert study["read_rows"](file) == [{"seed": "1", "score": "2.00"}]
+    assert list(tmp_path.iterdir()) == [file]
+
+
 def test_a_missing_model_is_one_line(tmp_path, capsys, monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "experiments"))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")

@@ -9,7 +9,6 @@ command.
 """
 
 import argparse
-import csv
 import functools
 import math
 import re
@@ -50,7 +49,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from data import SETS
 from domains import DOMAINS, domains, of_pairs, pairs, table
-from study_data import read_rows, require
+from study_data import add_rows, read_rows, require
 
 HERE = Path(__file__).parent
 README, DOCS = HERE / "README.md", HERE.parents[1] / "docs" / "adapting.md"
@@ -153,12 +152,7 @@ class Study:
             zip(FIELDS, map(str, (*key, *(f"{value:.2f}" for value in values), f"{time.monotonic() - begin:.0f}")), strict=True)
         )
         self.rows.append(row)
-        new = not self.options.results.is_file()
-        with self.options.results.open("a", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, FIELDS, lineterminator="\n")
-            if new:
-                writer.writeheader()
-            writer.writerow(row)
+        add_rows(self.options.results, [row], FIELDS)
         print(", ".join(row.values()), flush=True)
 
     def has(self, key: tuple[Any, ...]) -> bool:

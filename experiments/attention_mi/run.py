@@ -9,7 +9,6 @@ here; the rows of runs in the work directory replace others.
 """
 
 import argparse
-import csv
 import json
 import statistics
 import subprocess
@@ -18,7 +17,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from study_data import parse, read_rows, require_model
+from study_data import parse, read_rows, require_model, write_rows
 
 from jax_sentemb.evaluation.catalog import DISJOINT_DEV
 
@@ -128,10 +127,7 @@ def main():
         require_model(options.weights)
         train(options)
     rows = collect(options)
-    with RESULTS.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, rows[0])
-        writer.writeheader()
-        writer.writerows(rows)
+    write_rows(RESULTS, rows)
     (HERE / "results.md").write_text(table(rows), encoding="utf-8")
     print(table(rows))
 

@@ -8,7 +8,6 @@ A run that is there is not repeated. Writes results.csv (every checkpoint of eve
 """
 
 import argparse
-import csv
 import json
 import random
 import statistics
@@ -38,7 +37,7 @@ from jax_sentemb.training.validation import Validation
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from study_data import parse, require_model
+from study_data import parse, require_model, rounded, write_rows
 
 HERE = Path(__file__).parent
 STEPS, EVERY = 64, 8
@@ -299,12 +298,7 @@ def main():
         train(options)
     if not (rows := collect(options.workdir)):
         parser.error(f"--workdir {options.workdir} has no finished run")
-    with (HERE / "results.csv").open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, rows[0])
-        writer.writeheader()
-        writer.writerows(
-            {name: round(value, 4) if isinstance(value, float) else value for name, value in row.items()} for row in rows
-        )
+    write_rows(HERE / "results.csv", rounded(rows))
     text = "\n\n".join((courses(rows), correlations(rows), selections(rows), stopped(rows, 2))) + "\n"
     (HERE / "results.md").write_text(text, encoding="utf-8")
     print(text)

@@ -6,7 +6,6 @@ tf-idf and SIF as published are fitted on the scored sentences, the others on 10
 """
 
 import argparse
-import csv
 import statistics
 import sys
 from pathlib import Path
@@ -21,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from baselines import CORPUS, CORPUS_NAME, sentences_of
 from run import SETS, TEST, thinned
-from study_data import parse, require_model
+from study_data import parse, require_model, write_rows
 
 HERE = Path(__file__).parent
 
@@ -53,14 +52,12 @@ def main() -> None:
         *word_vector_baselines(options.vectors, [text for task in tasks for text in sentences(task)], wiki, CORPUS_NAME),
         *tf_idf_baselines(wiki, CORPUS_NAME),
     ]
-    with (HERE.parent / "choosing_baselines.csv").open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["baseline", *TEST, "test"])
-        for model in models:
-            scores = [score(model, task) for task in tasks]
-            row = [f"{value:.2f}" for value in (*scores, statistics.mean(scores))]
-            writer.writerow([model.name, *row])
-            print(f"| {model.name} | {' | '.join(row)} |", flush=True)
+    rows = []
+    for model in models:
+        scores = [score(model, task) for task in tasks]
+        rows.append([model.name, *(f"{value:.2f}" for value in (*scores, statistics.mean(scores)))])
+        print(f"| {' | '.join(rows[-1])} |", flush=True)
+    write_rows(HERE.parent / "choosing_baselines.csv", rows, ("baseline", *TEST, "test"))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ the rows of a set are kept, so the same command continues. Writes results.csv he
 """
 
 import argparse
-import csv
 import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -23,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import estimates
 from encoding import Model, encode_all, parse_models, vector_file
 from labelled_sets import LabelledSet, load
-from study_data import require
+from study_data import read_rows, require, rounded, write_rows
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results.csv"
@@ -159,17 +158,11 @@ def tables(rows: Rows, is_complete: bool) -> str:
     return "\n\n".join(parts)
 
 
-def read_rows(path: Path = RESULTS) -> Rows:
-    """Return the rows of a CSV file."""
-    with path.open(newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
-
-
 def with_tables(page: Path) -> str:
     """Return the text of a page with the tables of results.csv."""
     before, _, rest = page.read_text(encoding="utf-8").partition(START)
     _, _, after = rest.partition(END)
-    return f"{before}{START}\n{tables(read_rows(), PAGES[page])}\n{END}{after}"
+    return f"{before}{START}\n{tables(read_rows(RESULTS), PAGES[page])}\n{END}{after}"
 
 
 def main() -> None:
@@ -201,13 +194,7 @@ def main() -> None:
         rows += json.loads(file.read_text(encoding="utf-8"))
     if options.sets:
         return
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    with RESULTS.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, names, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(
-            {name: round(value, 4) if isinstance(value, float) else value for name, value in row.items()} for row in rows
-        )
+    write_rows(RESULTS, rounded(rows))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ Writes results.csv, results.md and k_sweep.png here; other rows are kept.
 """
 
 import argparse
-import csv
 import json
 import statistics
 import subprocess
@@ -19,7 +18,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from study_data import kept_rows, parse
+from study_data import kept_rows, parse, write_rows
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results.csv"
@@ -230,10 +229,7 @@ def main():
             evaluate(options)
         found += [(seed, *row) for row in collect(options)]
     found = kept_rows(RESULTS, found, "score") + found
-    with RESULTS.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(["seed", "stage", "model", "task", "score"])
-        writer.writerows((*row[:4], f"{row[4]:.4f}") for row in found)
+    write_rows(RESULTS, [(*row[:4], f"{row[4]:.4f}") for row in found], ("seed", "stage", "model", "task", "score"))
     found = [row[1:] for row in found]
     (HERE / "results.md").write_text(tables(found), encoding="utf-8")
     plot(found)

@@ -10,7 +10,6 @@ and slope.png here (a row of each task, and one of their average), and prints th
 """
 
 import argparse
-import csv
 import json
 import statistics
 import subprocess
@@ -21,7 +20,7 @@ from run import HERE, RATE, TASKS
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from study_data import kept_rows, parse
+from study_data import kept_rows, parse, write_rows
 
 RESULTS = HERE / "slope.csv"
 STEPS = (2000, 4000, 8000, 16_000)
@@ -129,10 +128,7 @@ def main():
         scores[AVERAGE] = statistics.mean(scores.values())
         found += [(*label.split(";"), task, score) for task, score in scores.items()]
         rows = kept_rows(RESULTS, found, "score") + found
-        with RESULTS.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file)
-            writer.writerow(["model", "seed", "step", "task", "score"])
-            writer.writerows((*row[:4], f"{row[4]:.2f}") for row in rows)
+        write_rows(RESULTS, [(*row[:4], f"{row[4]:.2f}") for row in rows], ("model", "seed", "step", "task", "score"))
     plot(rows, options.steps)
     print(table(rows, options.steps))
 

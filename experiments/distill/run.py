@@ -6,7 +6,6 @@
 """
 
 import argparse
-import csv
 import subprocess
 import sys
 import time
@@ -15,7 +14,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import numpy as np
-from study_data import parse
+from study_data import add_rows, parse, read_rows, write_rows
 
 SETS = ("STS12", "STS14", "STS15", "STSBenchmark-test", "SICKRelatedness-test")
 SPEEDS = ("sentences_per_second", "sentences_per_cpu_second")  # wall time; processor time of all threads
@@ -119,12 +118,7 @@ def _measure(options: argparse.Namespace) -> None:
         "megabytes": f"{sum(file.stat().st_size for file in Path(path).rglob('*.safetensors')) / 1e6:.1f}",
         "peak_megabytes": f"{_peak():.0f}",
     }
-    new = not options.results.is_file()
-    with options.results.open("a", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, FIELDS, restval="", lineterminator="\n")
-        if new:
-            writer.writeheader()
-        writer.writerow(row)
+    add_rows(options.results, [row], FIELDS)
     print(row, flush=True)
 
 
@@ -135,22 +129,17 @@ def _peak() -> float:
 
 
 def _rows(file: Path) -> dict[str, dict[str, str]]:
-    if not file.is_file():
-        return {}
-    with file.open(encoding="utf-8") as opened:
-        return {row["model"]: row for row in csv.DictReader(opened)}
+    return {row["model"]: row for row in read_rows(file)}
 
 
 def _finish(file: Path) -> None:
     """Write the speeds relative to MiniLM's, by wall time and by processor time (which a busy machine disturbs less)."""
     rows = _rows(file)
-    with file.open("w", newline="", encoding="utf-8") as opened:
-        writer = csv.DictWriter(opened, FIELDS, lineterminator="\n")
-        writer.writeheader()
-        for row in rows.values():
-            base = rows["MiniLM"]
-            wall, processor = (f"{float(row[name]) / float(base[name]):.0f}" if row[name] else "" for name in SPEEDS)
-            writer.writerow({**row, "times_minilm": wall, "times_minilm_cpu": processor})
+    base = rows["MiniLM"]
+    for row in rows.values():
+        ratios = (f"{float(row[name]) / float(base[name]):.0f}" if row[name] else "" for name in SPEEDS)
+        row |= dict(zip(("times_minilm", "times_minilm_cpu"), ratios, strict=True))
+    write_rows(file, rows.values(), FIELDS)
 
 
 def _options() -> argparse.Namespace:

@@ -11,7 +11,6 @@ Writes results.csv and results.md beside this file; the rows of runs in the work
 """
 
 import argparse
-import csv
 import json
 import statistics
 import subprocess
@@ -20,7 +19,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from study_data import parse, read_rows, require_model
+from study_data import parse, read_rows, require_model, write_rows
 
 from jax_sentemb.evaluation.catalog import DISJOINT_DEV
 
@@ -190,8 +189,7 @@ def scored(options):
 
 def word_vectors():
     """Return the scores of averaged GloVe vectors of 50 dimensions, from the baselines of all studies."""
-    with (HERE.parent / "baselines.csv").open(newline="", encoding="utf-8") as file:
-        scores = next(row for row in csv.DictReader(file) if row["baseline"] == "word vectors, mean")
+    scores = next(row for row in read_rows(HERE.parent / "baselines.csv") if row["baseline"] == "word vectors, mean")
     return [("sts", "GloVe mean", column, float(scores[name]), "") for column, name in (SETS | {"average": "average"}).items()]
 
 
@@ -247,10 +245,8 @@ def main():
             if stage in ("task", "afs"):
                 evaluate(options, stage)
     found = collect(options)
-    with table_file(options).open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(["table", "model", "score", "value", "seed"])
-        writer.writerows((table, label, column, f"{value:.4f}", seed) for table, label, column, value, seed in found)
+    rows = [(table, label, column, f"{value:.4f}", seed) for table, label, column, value, seed in found]
+    write_rows(table_file(options), rows, ("table", "model", "score", "value", "seed"))
     (HERE / f"{options.results}.md").write_text(tables(found), encoding="utf-8")
     print(tables(found))
     done = {run_of(table, label, column, seed) for table, label, column, _, seed in found}

@@ -8,10 +8,14 @@ sweep has tested are kept. Writes topics.csv here; prints means and paired diffe
 """
 
 import argparse
-import csv
 import json
 import statistics
+import sys
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from study_data import write_rows
 
 from jax_sentemb.reporting.sweep_table import half_interval
 
@@ -46,11 +50,8 @@ def main() -> None:
     sweeps = {name: tested(Path(folder)) for name, _, folder in (given.partition("=") for given in options.run)}
     topics = sorted(set.intersection(*(set(sweep[KINDS[0]]) for sweep in sweeps.values())))
     methods = unlabelled(options.unlabelled) | sweeps
-    with (HERE / "topics.csv").open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(["method", "topic", *KINDS])
-        for name, scores in methods.items():
-            writer.writerows([name, topic, *(f"{scores[kind][topic]:.2f}" for kind in KINDS)] for topic in topics)
+    rows = [(name, topic, *(f"{methods[name][kind][topic]:.2f}" for kind in KINDS)) for name in methods for topic in topics]
+    write_rows(HERE / "topics.csv", rows, ("method", "topic", *KINDS))
     first = next(iter(sweeps))
     print(f"{len(topics)} topics; differences to {first}\n")
     for name, scores in methods.items():

@@ -23,7 +23,7 @@ from jax_sentemb.inference.chunk_vectors import pool
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from study_data import parse
+from study_data import add_rows, parse, read_rows
 
 LIMITS = (256, 64)  # tokens
 VARIANTS = ("cut", "mean", "max", "best chunk")
@@ -153,20 +153,12 @@ def main() -> None:
         "Cranfield": lambda: cranfield(Path(options.cranfield)),
         "novels, removed sentences": lambda: removed(Path(options.novels)),
     }
-    done = set()
-    if options.results.is_file():
-        with options.results.open(encoding="utf-8") as file:
-            done = {(row["task"], int(row["limit"])) for row in csv.DictReader(file)}
+    done = {(row["task"], int(row["limit"])) for row in read_rows(options.results)}
     for name, load in tasks.items():
         for limit in LIMITS:
             if (name, limit) not in done:
                 rows = list(measure(encoder, name, load(), limit))
-                is_new = not options.results.is_file()
-                with options.results.open("a", newline="", encoding="utf-8") as file:
-                    writer = csv.DictWriter(file, rows[0], lineterminator="\n")
-                    if is_new:
-                        writer.writeheader()
-                    writer.writerows(rows)
+                add_rows(options.results, rows)
                 print(*(row for row in rows if row["queries"] == "all"), sep="\n", flush=True)
 
 

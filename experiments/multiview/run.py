@@ -9,7 +9,6 @@ A run or score that is there is not repeated. Writes results.csv and results.md 
 """
 
 import argparse
-import csv
 import json
 import statistics
 import subprocess
@@ -18,7 +17,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from study_data import kept_rows, parse
+from study_data import kept_rows, parse, write_rows
 
 HERE = Path(__file__).parent
 RUNS = {
@@ -147,10 +146,8 @@ def main():
     found = collect(options)
     results = HERE / f"{options.results}.csv"
     found = kept_rows(results, found, "score") + found
-    with results.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(["table", "model", "set", "score", "seed"])
-        writer.writerows((*row[:3], f"{row[3]:.4f}", row[4]) for row in found)
+    rows = [(*row[:3], f"{row[3]:.4f}", row[4]) for row in found]
+    write_rows(results, rows, ("table", "model", "set", "score", "seed"))
     (HERE / f"{options.results}.md").write_text(tables(found), encoding="utf-8")
     print(tables(found))
 

@@ -10,7 +10,6 @@ which chooses, beside it). `--table` names another table, for other vectors.
 """
 
 import argparse
-import csv
 import fnmatch
 import json
 import statistics
@@ -24,7 +23,7 @@ from run import FLAGS, HERE, SETS
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from study_data import parse, read_rows
+from study_data import parse, read_rows, write_rows
 
 DEV = "STSBenchmark-dev"
 AVERAGE = "word average"
@@ -109,13 +108,10 @@ def row(settings: Sequence[object], found: dict[str, float]) -> dict[str, str]:
     return dict(zip(FIELDS, (*map(str, settings), *values), strict=True))
 
 
-def add_rows(table: Path, new: Sequence[dict[str, str]]) -> list[dict[str, str]]:
+def replace_rows(table: Path, new: Sequence[dict[str, str]]) -> list[dict[str, str]]:
     """Write the table with new rows, which replace others of the same run; return its rows."""
     rows = {tuple(each[name] for name in RUN_FIELDS): each for each in [*read_rows(table), *new]}
-    with table.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, FIELDS)
-        writer.writeheader()
-        writer.writerows(rows.values())
+    write_rows(table, rows.values(), FIELDS)
     return list(rows.values())
 
 
@@ -151,14 +147,14 @@ def main() -> None:
     if unknown := [pattern for pattern in options.runs if not fnmatch.filter(names, pattern)]:
         parser.error(f"--runs: {unknown[0]} is none of {', '.join(names)}")
     untrained = scores(options, options.workdir / "scores-average", {AVERAGE: options.vectors})
-    rows = add_rows(options.table, [row((AVERAGE, "", "", "", 0), untrained[AVERAGE])])
+    rows = replace_rows(options.table, [row((AVERAGE, "", "", "", 0), untrained[AVERAGE])])
     chosen = [run for name, run in names.items() if any(fnmatch.fnmatch(name, pattern) for pattern in options.runs)]
     for run in chosen:
         train(options, run)
         for step, named in models(options, run):
             found = scores(options, options.workdir / f"scores-{run.folder()}-{step}", named)
             new = [row((name, run.temperature, run.text, run.seed, step), found[name]) for name in named]
-            rows = add_rows(options.table, new)
+            rows = replace_rows(options.table, new)
     if options.table == FILE:
         plot(rows)
 

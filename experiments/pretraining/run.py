@@ -11,7 +11,6 @@ step. Writes curve.csv and curve.png (or trial.csv) into the work directory.
 """
 
 import argparse
-import csv
 import json
 import shutil
 import signal
@@ -25,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from captions import write_captions
 from halves import save_halves
-from study_data import parse, read_rows, require_model
+from study_data import parse, read_rows, require_model, write_rows
 
 ROOT = Path(__file__).parents[2]
 CORPORA = ("wiki_sentences", "ordered_wiki", "ordered_novels", "news_1b_heldout", "wiki1m_for_simcse_head")
@@ -143,15 +142,6 @@ class Scorer:
         events = [json.loads(line) for line in (self.workdir / "metrics.jsonl").read_text().splitlines()]
         found = [event for event in events if event.get("step") == step and "validation/loss" in event]
         return {name: round(found[-1][f"validation/{name}"], 4) if found else "" for name in ("loss", "accuracy")}
-
-
-def write_rows(path, rows):
-    partial = path.with_suffix(".partial")
-    with partial.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, rows[-1])
-        writer.writeheader()
-        writer.writerows(rows)
-    partial.replace(path)
 
 
 def plot(rows, path):

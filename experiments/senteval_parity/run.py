@@ -7,11 +7,15 @@
 """
 
 import argparse
-import csv
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from study_data import write_rows
 
 from benchmarks import senteval_toolkit
 from jax_sentemb.evaluation import suite, transfer
@@ -76,10 +80,7 @@ def main() -> None:
             if "f1" in theirs:
                 add(name, protocol, "F1", ours["f1"], theirs["f1"])
     options.output.mkdir(parents=True, exist_ok=True)
-    with (options.output / "results.csv").open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(["task", "protocol", "metric", "ours", "senteval", "difference"])
-        writer.writerows(rows)
+    write_rows(options.output / "results.csv", rows, ("task", "protocol", "metric", "ours", "senteval", "difference"))
 
 
 if __name__ == "__main__":

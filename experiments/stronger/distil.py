@@ -11,7 +11,6 @@ the step, and the same command continues. `--settings` and `--seeds` limit a sta
 """
 
 import argparse
-import csv
 import functools
 import os
 import shutil
@@ -26,7 +25,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from study_data import parse, read_rows
+from study_data import add_rows, parse, read_rows
 
 from jax_sentemb.config import Config, check
 from jax_sentemb.data.corpus_files import open_corpus
@@ -39,7 +38,7 @@ from jax_sentemb.evaluation.model_spec import load_eval_model
 from jax_sentemb.evaluation.sts import correlate_tasks, task_cosines
 from jax_sentemb.evaluation.sts_data import StsTask
 from jax_sentemb.evaluation.word_baselines import FixedSIF, split_words
-from jax_sentemb.files import read_json, replacing, write_json
+from jax_sentemb.files import read_json, write_json
 from jax_sentemb.formats.run_dir import read_checkpoint, read_metadata
 from jax_sentemb.inference.export import export_run
 from jax_sentemb.inference.load import load
@@ -360,15 +359,6 @@ def sentences_of(task: StsTask) -> list[str]:
 def as_row(name: str, values: dict[str, float]) -> dict[str, Any]:
     """Return the row of something that is not trained."""
     return {"setting": name, "seed": 0} | {key: f"{value:.2f}" for key, value in values.items()}
-
-
-def add_rows(file: Path, new: list[Row], fields: tuple[str, ...]) -> None:
-    """Add rows to a table, which is replaced as a whole."""
-    rows = [*read_rows(file), *({name: str(row.get(name, "")) for name in fields} for row in new)]
-    with replacing(file) as partial, partial.open("w", newline="", encoding="utf-8") as opened:
-        writer = csv.DictWriter(opened, fields)
-        writer.writeheader()
-        writer.writerows(rows)
 
 
 def chosen(options: argparse.Namespace, runs: list[Run], parser: argparse.ArgumentParser) -> list[Run]:

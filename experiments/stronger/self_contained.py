@@ -15,8 +15,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from distil import SETS, add_rows
-from study_data import parse, read_rows
+from distil import SETS
+from study_data import add_rows, parse, read_rows
 
 from jax_sentemb.config import Config, check
 from jax_sentemb.evaluation.catalog import DISJOINT_DEV

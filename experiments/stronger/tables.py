@@ -19,9 +19,9 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parents[1] / "adapting"))
 
-from distil import SEEDS, SETS, Embed, Scores, add_rows, sentences_of
+from distil import SEEDS, SETS, Embed, Scores, sentences_of
 from domains import abstracts, packages
-from study_data import parse, read_rows
+from study_data import add_rows, parse, read_rows
 from word_encoder import Words
 
 from jax_sentemb import SentenceEncoder
