@@ -14,6 +14,7 @@ import pytest
 
 from jax_sentemb.config import Config, Data, Evaluation, Optimizer, check, sized
 from jax_sentemb.errors import PREEMPTED, ConfigError, ModelFileError, note_text, stored_text
+from jax_sentemb.formats.checkpoint import read_params
 from jax_sentemb.formats.run_dir import read_checkpoint
 from jax_sentemb.inference.load import load
 from jax_sentemb.methods.contrastive_tension import ContrastiveTension
@@ -220,7 +221,8 @@ def test_evaluation_and_export_read_the_encoder_that_was_kept(monkeypatch, tmp_p
     config.train.max_steps, config.eval.eval_steps = 2, 0
     assert run(config, tmp_path) == 0
     sentences = ["a man plays a guitar", "the report says nothing"]
-    model, (last, _) = load(str(tmp_path)), read_checkpoint(tmp_path, "last")
+    model, last = load(str(tmp_path)), read_params(tmp_path / "checkpoints" / "2")
+    assert same(read_checkpoint(tmp_path, "last")[0]["encoder"], last["first"])  # as the export is
     vectors = model.embedder(model.params, sentences)
     np.testing.assert_allclose(load(tmp_path / "export")(sentences), vectors, atol=1e-6)
     np.testing.assert_array_equal(vectors, model.embedder({"encoder": last["first"]}, sentences))

@@ -11,6 +11,7 @@ import pytest
 from jax_sentemb.config import Config, Data, Encoder, Train, Words, check
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.formats.checkpoint import Checkpoints
+from jax_sentemb.formats.run_dir import averaged
 from jax_sentemb.methods.attention_mi import AttentionMI
 from jax_sentemb.methods.contrastive_tension import ContrastiveTension
 from jax_sentemb.methods.masked_lm import MaskedLM
@@ -20,7 +21,6 @@ from jax_sentemb.models.modern_bert import ModernBert, ModernBertConfig
 from jax_sentemb.models.mpnet import MPNet
 from jax_sentemb.parallel import fsdp_sharding, make_mesh, shard_batch
 from jax_sentemb.training.setup import check_last_layers
-from jax_sentemb.training.starting_encoder import averaged
 from jax_sentemb.training.step import create_state, loss_and_gradients, make_step, split_frozen
 from jax_sentemb.types import Batch
 from tests.tiny_models import bert_config

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import shlex
 import shutil
+import signal
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +21,7 @@ from jax_sentemb.evaluation.model_spec import load_eval_model
 from jax_sentemb.formats.encode_settings import EncodeSettings, read_encode_settings
 from jax_sentemb.formats.huggingface import read_encoder
 from jax_sentemb.formats.model_dir import read_readout, sentence_pooling
+from jax_sentemb.formats.run_dir import averaged
 from jax_sentemb.formats.sentence_transformers import write_export
 from jax_sentemb.inference.encoder import SentenceEncoder
 from jax_sentemb.inference.load import load
@@ -31,10 +33,10 @@ from jax_sentemb.methods.through_dense import ThroughDense, through_dense
 from jax_sentemb.models.dense import DENSE
 from jax_sentemb.provenance import EXPORT, KEY, mark
 from jax_sentemb.recipes import read_config
-from jax_sentemb.training import starting_encoder
+from jax_sentemb.training import loop, starting_encoder
 from jax_sentemb.training.agreement import check_judge
+from jax_sentemb.training.api import train
 from jax_sentemb.training.starting_encoder import (
-    averaged,
     begins_as_start,
     dense_notes,
     judging_teacher,
@@ -276,6 +278,35 @@ def test_an_average_with_the_start_is_exported(harmful, encoder):
     )
     expected = jax.tree.map(lambda one, other: (one + other) / 2, before, last)
     jax.tree.map(lambda found, wanted: np.testing.assert_allclose(found, wanted, atol=1e-6), average, expected)
+
+
+def test_a_run_and_each_export_of_it_are_the_average_with_the_start(harmful, tmp_path, capsys):
+    run = shutil.copytree(harmful["averaged"], tmp_path / "run")
+    trained = load(str(run / "export")).fingerprint()
+    assert load(str(run)).fingerprint() == trained
+    for step in ("best", "last", "2"):
+        assert program(main, ["jax-sentemb", "export", f"--workdir={run}", f"--step={step}", f"--output={tmp_path / step}"]) == 0
+        assert load(str(tmp_path / step)).fingerprint() == trained
+    (run / "start" / "0" / "manifest.json").unlink()
+    capsys.readouterr()
+    assert program(main, ["jax-sentemb", "export", f"--workdir={run}", f"--output={tmp_path / 'other'}"]) == 4
+    assert f"restore {run / 'start' / '0'} from a copy" in capsys.readouterr().err
+    assert not (tmp_path / "other").exists()
+
+
+def test_an_interrupted_call_returns_the_average_with_the_start(encoder, monkeypatch):
+    report = loop.Metrics.add
+
+    def interrupted(self, step, metrics):
+        report(self, step, metrics)
+        if step == 1:
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(loop.Metrics, "add", interrupted)
+    settings = {"max_steps": 4, "learning_rate": 0.1, "warmup_steps": 0, "eval_steps": 0, "diagnostic_sentences": 100}
+    found = train(SENTENCES, model=str(encoder), recipe="simcse", average_with_start=0.999, data__batch_size=16, **settings)
+    texts = SENTENCES[:10]
+    assert np.abs(found.encode(texts) - SentenceEncoder(encoder).encode(texts)).max() < 0.02
 
 
 def beir_folder(folder):

@@ -6,6 +6,7 @@ happen in the background.
 
 import contextlib
 import errno
+import functools
 import os
 import shutil
 import threading
@@ -20,6 +21,7 @@ import numpy as np
 from jax_sentemb import __version__, files, provenance
 from jax_sentemb.errors import REPLACE_FILE, ConfigError, ModelFileError, ResourceError, Setting, first_line
 from jax_sentemb.formats import manifest
+from jax_sentemb.formats.run_dir import START
 from jax_sentemb.parallel import is_main_process
 from jax_sentemb.system.allocator import return_freed_memory
 from jax_sentemb.system.host import unchanged_logging
@@ -37,7 +39,7 @@ Warn = Callable[[int, str], None]  # receives a step and a warning
 
 
 class Checkpoints:
-    """`workdir`/checkpoints/<step> (state and metadata) and `workdir`/best/<step> (parameters and scores)."""
+    """`workdir`/checkpoints/<step> (state and metadata), best/<step> (parameters and scores) and start/0 (initial weights)."""
 
     def __init__(
         self,
@@ -56,6 +58,14 @@ class Checkpoints:
         """
         self._latest = Steps(workdir / "checkpoints", sources, keep, warn)
         self._best = Steps(workdir / "best", sources, 1, warn)
+        self._start = functools.partial(Steps, workdir / START, sources, 1, warn)
+
+    def save_start(self, params: Params) -> None:
+        """Write initial weights, with which `train.average_with_start` averages those of every step."""
+        start = self._start()
+        start.save(0, {"params": params}, {})
+        start.finish(last=True)
+        start.close()
 
     def save(self, step: int, state: TrainState, progress: dict[str, Any]) -> None:
         """Write the state in the background. If an earlier save has failed, warn of it or raise ResourceError."""

@@ -32,6 +32,10 @@ REQUIRED_KEYS = (
 )  # in model.json
 
 
+START = "start"  # the folder of the initial weights of a run with train.average_with_start
+CONTINUED = ("encoder", "cnn", "pooler", "token_head")  # parts that a method continues to train if the directory has them
+
+
 def write_metadata(workdir: Path, encoder_config: "BertConfig | WordsConfig", metadata: dict[str, Any]) -> None:
     """Write the metadata that an export needs besides weights and tokenizer to `workdir`/model.json."""
     content = {"encoder": dataclasses.asdict(encoder_config), **metadata}
@@ -87,11 +91,11 @@ def is_words(metadata: dict[str, Any]) -> bool:
 
 
 def read_checkpoint(workdir: Path, which: str) -> tuple[Params, int]:
-    """Read a checkpoint.
+    """Read a checkpoint as the run exports it: with `train.average_with_start`, its average with the initial weights.
 
     Args:
         workdir: The work directory of the run.
-        which: "best", "last" or the number of a step.
+        which: "best", "last" or the number of a step. If the best step is the last one too, "last" is the encoder that was kept.
 
     Returns:
         The parameters as NumPy arrays, and the step.
@@ -99,7 +103,6 @@ def read_checkpoint(workdir: Path, which: str) -> tuple[Params, int]:
     Raises:
         ModelFileError: The checkpoint does not exist, is damaged, has another format, or is not of the run of model.json.
     """
-    from jax_sentemb.formats.checkpoint import read_params
 
     def ignore(warning: str) -> None: ...
 
@@ -107,8 +110,8 @@ def read_checkpoint(workdir: Path, which: str) -> tuple[Params, int]:
     if which in ("best", "last"):
         for folder in ("best", "checkpoints") if which == "best" else ("checkpoints",):
             if newest := manifest.newest(workdir / folder):
-                _check_run(workdir, folder, *newest)
-                return read_params(workdir / folder / str(newest[0])), newest[0]
+                kept = manifest.valid(workdir / "best", newest[0]) if newest[0] in folders["best"] else None
+                return _read(workdir, "best" if kept else folder, *(kept or newest)), newest[0]
     folder = next((folder for folder, steps in folders.items() if which.isdecimal() and int(which) in steps), "")
     if not folder:
         steps = sorted({*folders["best"], *folders["checkpoints"]})
@@ -119,8 +122,38 @@ def read_checkpoint(workdir: Path, which: str) -> tuple[Params, int]:
         content = manifest.verify(workdir / folder / str(int(which)))
     except manifest.Damaged as problem:
         raise ModelFileError(f"--step {which}: {problem}; give another --step, or restore the step from a copy") from None
-    _check_run(workdir, folder, int(which), content)
-    return read_params(workdir / folder / str(int(which))), int(which)
+    return _read(workdir, folder, int(which), content), int(which)
+
+
+def _read(workdir: Path, folder: str, step: int, content: dict[str, Any]) -> Params:
+    """Return the parameters of a step that was verified; `content` is its manifest."""
+    from jax_sentemb.formats.checkpoint import read_params
+
+    _check_run(workdir, folder, step, content)
+    params = read_params(workdir / folder / str(step))
+    file = workdir / "model.json"
+    share = read_json(file).get("average_with_start") if file.is_file() else None
+    if not share:
+        return params
+    start = workdir / START / "0"
+    try:
+        _check_run(workdir, START, 0, manifest.verify(start))
+    except manifest.Damaged as problem:
+        raise ModelFileError(f"{problem}; restore {start} from a copy, or continue the run, which writes it again") from None
+    return averaged(params, read_params(start), share)
+
+
+def averaged(params: Params, loaded: Params, share: float) -> Params:
+    """Return (1 - share) * trained + share * loaded for every part that continues a loaded one; unchanged at share 0."""
+    import jax
+
+    if not share:
+        return params
+    parts = [name for name in CONTINUED if name in params and name in loaded]
+    start = {name: loaded[name] for name in parts}
+    # In this form a frozen weight stays exact.
+    mixed = jax.tree.map(lambda trained, old: old + (1 - share) * (trained - old), {name: params[name] for name in parts}, start)
+    return {**params, **mixed}
 
 
 def _check_run(workdir: Path, folder: str, step: int, content: dict[str, Any]) -> None:

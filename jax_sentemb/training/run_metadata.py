@@ -41,6 +41,7 @@ def model_metadata(config: Config, setup: RunSetup, name: str, start: Start | No
         "convolution": dataclasses.asdict(convolution) if convolution else None,
         **_start_metadata(config, start),
         "scores_pairs": method.is_cross_encoder,
+        **({"average_with_start": share} if (share := config.train.average_with_start) else {}),
         "max_seq_length": config.eval.max_seq_length,
         "missing_tasks": setup.missing_tasks,
         "tokenizer": setup.plain_tokenizer.fingerprint,

@@ -4,8 +4,6 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-import jax
-
 from jax_sentemb.config import Config, Encoder
 from jax_sentemb.distillation.teacher import teacher_names
 from jax_sentemb.errors import ConfigError, Message, Setting, note_text
@@ -27,7 +25,6 @@ from jax_sentemb.training.encoder_source import starting_config
 from jax_sentemb.types import Params
 
 MAX_SEQ_LENGTH = 128  # tokens of a sentence in evaluations, unless the settings or the start have a length
-CONTINUED = ("encoder", "cnn", "pooler", "token_head")  # parts that a method continues to train if the directory has them
 # Losses that are not reported: of Spearman x 100, and of the reciprocal rank x 100, which fell by up to 2.3 in runs whose scores
 # on labelled pairs rose (experiments/adapting).
 NOISE = {"eval": 0.1, "agreement": 0.1, "diagnostics": 4.0}
@@ -229,17 +226,6 @@ def _with_pooling(config: Config, pooling: str) -> Method | None:
     except ConfigError:
         return None
     return changed
-
-
-def averaged(params: Params, loaded: Params, share: float) -> Params:
-    """Return (1 - share) * trained + share * loaded for every part that continues a loaded one; unchanged at share 0."""
-    if not share:
-        return params
-    parts = [name for name in CONTINUED if name in params and name in loaded]
-    start = {name: loaded[name] for name in parts}
-    # In this form a frozen weight stays exact.
-    mixed = jax.tree.map(lambda trained, old: old + (1 - share) * (trained - old), {name: params[name] for name in parts}, start)
-    return {**params, **mixed}
 
 
 def _is_on_dev(name: str) -> bool:

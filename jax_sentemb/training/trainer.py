@@ -13,7 +13,7 @@ from jax_sentemb.errors import ConfigError, ModelFileError, NotFinite, Setting, 
 from jax_sentemb.evaluation.agreement import SELECTING
 from jax_sentemb.files import fingerprint
 from jax_sentemb.formats.checkpoint import Checkpoints
-from jax_sentemb.formats.run_dir import write_metadata
+from jax_sentemb.formats.run_dir import CONTINUED, averaged, write_metadata
 from jax_sentemb.inference.load import load
 from jax_sentemb.parallel import (
     agree,
@@ -22,6 +22,8 @@ from jax_sentemb.parallel import (
     keeps_compiled_programs,
     make_mesh,
     process_share,
+    put_whole,
+    replicated,
 )
 from jax_sentemb.public_text import without_folders
 from jax_sentemb.reporting.html_parts import duration_text
@@ -46,7 +48,6 @@ from jax_sentemb.training.run_sources import run_mark, run_sources, selection_so
 from jax_sentemb.training.setup import check_attention, prepare, run_encoder, trained_method
 from jax_sentemb.training.signals import Preempted, StopSignal
 from jax_sentemb.training.starting_encoder import (
-    averaged,
     begins_as_start,
     dense_layers,
     dense_notes,
@@ -229,6 +230,9 @@ class Trainer:
         settings = {name: without_folders(value) if isinstance(value, str) else value for name, value in flat.items()}
         write_json(workdir / "config.json", settings)
         facts = about(setup, self.steps, self.state.params, self.progress.selected_by)
+        if self.config.train.average_with_start:
+            continued = {name: setup.loaded[name] for name in CONTINUED if name in setup.loaded}
+            self.checkpoints.save_start(put_whole(continued, replicated(self.mesh)))
         write_json(workdir / "run.json", {**facts, "settings_sha256": fingerprint(settings), **self.mark})
 
     def _batch(self, step: int) -> tuple[Batch, ...]:
