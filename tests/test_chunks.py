@@ -65,6 +65,20 @@ def test_a_text_is_split_at_sentence_ends_and_chunks_overlap():
         assert text[following.start : chunk.end] in SENTENCES  # the last sentence is repeated
 
 
+class Characters:
+    """A tokenizer whose tokens are all characters, as those of byte-level vocabularies are."""
+
+    def encode(self, texts, limit):
+        return [[0] * min(len(text) + 2, limit) for text in texts], 0
+
+
+@pytest.mark.parametrize("space", [" " * 5000, "\n" * 200, "\u3000\n" * 50])
+def test_long_white_space_is_one_empty_chunk(space):
+    assert split(space, 10, tokenizer=Characters()) == [Chunk(0, 0, 0)]
+    chunks = split(f"{space}A man plays.{space}", 10, tokenizer=Characters())
+    assert [len(space), len(space) + 12] == [chunks[0].start, chunks[-1].end]
+
+
 def test_a_sentence_that_does_not_fit_is_split_at_spaces_with_overlap():
     text = "a man plays the guitar " * 20
     chunks = split(text, 12)

@@ -93,6 +93,8 @@ class Chunker:
     def _split(self, text: str) -> list[Chunk]:
         """Return the chunks of a text that is too long."""
         sentences = self._measured(text, sentence_spans(text))
+        if not sentences:  # white space, which has tokens in some vocabularies
+            return [Chunk(0, 0, 0)]
         words = self._divided(sentences, lambda long: self._measured(text, _word_spans(text, long)))
         units = self._divided(words, lambda long: self._parts_of_word(text, long))
         groups = list(self._groups(units))
