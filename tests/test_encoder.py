@@ -299,6 +299,11 @@ def test_prompts_tokens_and_tensors_are_those_of_sentence_transformers(workdir, 
     expected = theirs.encode(texts, output_value="token_embeddings")
     for mine, other in zip(ours.encode(texts, output_value="token_embeddings", batch_size=2), expected, strict=True):
         np.testing.assert_allclose(mine, other.numpy(), atol=1e-5)
+    both = SentenceEncoder(SentenceEncoder(f"{tmp_path / 'model'}@first_last").save(tmp_path / "first_last"))
+    expected = sentence_transformers.SentenceTransformer(str(tmp_path / "first_last"), device="cpu")
+    for options in ({"output_value": "token_embeddings"}, {}):
+        for mine, other in zip(both.encode(texts, **options), expected.encode(texts, **options), strict=True):
+            np.testing.assert_allclose(mine, np.asarray(other), atol=1e-5)
     tensor = ours.encode(texts, convert_to_tensor=True)
     assert type(tensor).__name__ == "Tensor"
     np.testing.assert_allclose(ours.similarity_pairwise(tensor, tensor), theirs.similarity_pairwise(tensor, tensor), atol=1e-6)
