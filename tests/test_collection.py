@@ -556,6 +556,7 @@ def table(tmp_path, model, corpus, vectors):
         ),
         ("encode --model TMP --input CORPUS --output TMP/x", 4, "config.json"),
         ("encode --model MODEL --input CORPUS --output TMP/empty.txt", 2, "is a file: give a directory"),
+        ("encode --model MODEL --corpus CORPUS --output TMP/x.csv", 2, "x.csv: vectors are not written as .csv; give a directory"),
         ("cluster --model MODEL --corpus CORPUS --threshold 80", 2, "--threshold 80: must be a cosine, from -1 to 1"),
         ("cluster --corpus VECTORS --k 1000", 2, "--k 1000: the corpus has 417 sentences; give at most this number"),
         ("encode --model MODEL --input CORPUS --output TMP/one.npy", 2, "exists: give another name"),
@@ -620,16 +621,20 @@ def test_groups_without_a_threshold_take_the_proposed_one_and_show_their_sizes(v
     shown = capsys.readouterr()
     groups = {json.loads(line)["cluster"] for line in shown.out.splitlines()}
     noise = float(re.search(r"a cosine of (\S+) or more", shown.err)[1])
-    threshold = float(re.search(r"groups at threshold (\S+) with", shown.err)[1])
+    threshold = float(re.search(r"groups of 2 or more at threshold (\S+) with", shown.err)[1])
     assert noise <= threshold + 5e-4 <= noise + 0.011
-    assert shown.err.splitlines()[-1].startswith(f"{len(groups):,} groups at threshold")
+    assert shown.err.splitlines()[-1].startswith(f"{len(groups):,} groups of 2 or more at threshold")
     assert re.search(r"group +sentences +centre", shown.err)
     assert run("cluster", "--corpus", vectors, "--threshold", 1, "--min-size", 200) == 0
     shown = capsys.readouterr().err
-    assert "0 groups at threshold 1 with 0 of" in shown
+    assert "0 groups of 200 or more at threshold 1 with 0 of" in shown
     proposed = re.search(r"--threshold (\S+) gives groups", shown)[1]
     assert run("cluster", "--corpus", vectors, "--threshold", proposed, "--min-size", 200) == 0
     assert capsys.readouterr().out
+    assert run("cluster", "--corpus", vectors, "--min-size", 10_000) == 0
+    shown = capsys.readouterr().err
+    assert "no group of 10000 among" in shown
+    assert "--threshold -" not in shown
 
 
 def test_a_directory_that_is_not_complete_cannot_be_searched(vectors, tmp_path, capsys):

@@ -49,6 +49,7 @@ def main(argv: list[str]) -> int:
     from jax_sentemb.retrieval.search import community_detection
 
     corpus, threshold, noise = Opener(options).corpus(), 0.0, 0.0
+    size = options.min_size or MIN_SIZE
     if options.k:
         if options.k > corpus.filled:
             raise ConfigError(f"--k {options.k}: the corpus has {corpus.filled:,} sentences; give at most this number")
@@ -58,12 +59,13 @@ def main(argv: list[str]) -> int:
         noise = print_noise(corpus)
         threshold = _round_up(noise) if options.threshold is None else options.threshold
         with counted("compare", "blocks") as progress:
-            groups = community_detection(corpus.vectors, threshold, options.min_size or MIN_SIZE, progress)
+            groups = community_detection(corpus.vectors, threshold, size, progress)
     print_empty(corpus)
     print_rows((_member(corpus, number, row) for number, group in enumerate(groups) for row in group), options.json)
-    print(_sizes(groups, corpus, "" if options.k else f" at threshold {threshold:g}"), file=sys.stderr)
+    condition = "" if options.k else f" of {size:,} or more at threshold {threshold:g}"
+    print(_sizes(groups, corpus, condition), file=sys.stderr)
     if not groups:
-        print(_advice(corpus, options.min_size or MIN_SIZE, threshold, noise), file=sys.stderr)
+        print(_advice(corpus, size, threshold, noise), file=sys.stderr)
     return 0
 
 
@@ -84,7 +86,7 @@ def _advice(corpus: Collection, size: int, threshold: float, noise: float) -> st
     from jax_sentemb.retrieval.noise import group_threshold
 
     proposed = math.floor(10_000 * group_threshold(corpus.vectors, size)) / 10_000
-    if not proposed < threshold:
+    if corpus.filled < size or not proposed < threshold:
         return f"no group of {size} among {corpus.filled:,} sentences: lower --min-size"
     advice = f"--threshold {proposed:g} gives groups, or lower --min-size"
     if proposed < noise:

@@ -220,6 +220,7 @@ examples:
     )
     parser.add_argument(
         "--input",
+        "--corpus",
         required=True,
         help="text files: .txt, .jsonl, .csv, .tsv (also .gz, .xz), .parquet; globs; - reads standard input",
     )

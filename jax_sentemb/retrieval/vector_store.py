@@ -47,6 +47,7 @@ from jax_sentemb.types import EncodedSentences, OnCount
 
 STORED_DTYPES = {"float32": "float32", "float16": "float16", "int8": "int8", "uint8": "uint8", "binary": "int8", "ubinary": "uint8"}
 LENGTH_BLOCK = 1 << 12  # rows whose lengths are computed at once
+TABLES = (".csv", ".tsv", ".json", ".jsonl", ".txt", ".npz", ".gz", ".xz")  # a directory of such a name would be a surprise
 RANGE_TEXTS = 1 << 12  # texts of later shards for the ranges of int8 and uint8: the first shard may be on one topic
 _verified: set[tuple] = set()  # verified shards: path, inode, size and times of the file, and SHA-256
 Encode = Callable[[list[str]], EncodedSentences]
@@ -175,8 +176,11 @@ def _check_free(file: Path, manifest: Path) -> None:
 
 
 def _check_directory(directory: Path) -> None:
+    names = "give a directory, or a name that ends in .npy or .parquet"
     if directory.exists() and not directory.is_dir():
-        raise ConfigError(f"--output {directory} is a file: give a directory, or a name that ends in .npy or .parquet")
+        raise ConfigError(f"--output {directory} is a file: {names}")
+    if not directory.exists() and directory.suffix.lower() in TABLES:
+        raise ConfigError(f"--output {directory}: vectors are not written as {directory.suffix}; {names}")
     if directory.is_dir() and not (directory / MANIFEST).is_file():
         parts = [*directory.glob(LISTS), *directory.glob(LISTS.replace(".json", ".LOCK"))]  # the list of a part may be deleted
         suffixes = (".LOCK", PARTIAL, *((".npy", ".parquet", ".json", ".jsonl") if parts else ()))
