@@ -104,6 +104,8 @@ def test_a_config_file_that_makes_no_config_is_named_with_its_line(folder, capsy
         ("", "no --config"),
         ("--config", "no --config"),
         ("--config=", "no --config"),
+        ("adapt --workdir=x", "no --config: give --config adapt (jax-sentemb recipes lists them)"),
+        ("corpus.txt", "no --config: name a recipe, as --config adapt"),
         ("--config=absent.py", "--config absent.py: no such file"),
         ("--config=mice.yaml", "error: --config mice.yaml: no such file\n"),
         ("--config=simcs.py", "did you mean simcse.py?"),
@@ -525,11 +527,14 @@ def test_a_folder_in_which_a_name_is_not_utf8_is_refused_for_what_is_written_the
         ("\\\\server\\share", "must not contain \\"),
         ("x" * 256, "File name too long"),
         ("simcse.py", "--workdir simcse.py is a file: give a directory"),
+        ("model", "--workdir model contains config.json and no run: give a new directory"),
         ("simcse.py/run", "--workdir simcse.py/run cannot be created (Not a directory): give another"),
         ("/proc/run", "--workdir /proc/run cannot be created ("),
     ],
 )
 def test_a_work_directory_that_cannot_be_is_told_at_once(folder, capsys, workdir, named):
+    (folder / "model").mkdir()
+    (folder / "model" / "config.json").write_text("{}", encoding="utf-8")
     before = sorted(folder.rglob("*"))
     assert program(main, ["main", TINY, f"--workdir={workdir}"]) == 2
     error = capsys.readouterr().err

@@ -141,7 +141,7 @@ def kill_after(workdir, seconds):
 def test_a_run_killed_at_each_stage_of_a_save_ends_as_if_undisturbed(straight, tmp_path):
     kill_by_point(tmp_path, "finalize")
     said = kill_by_point(tmp_path, "rename:2")
-    assert "no longer runs; continuing" in said
+    assert "was interrupted (process " in said
     kill_by_point(tmp_path, "deleting:2")
     said = ended(start(tmp_path), 0)
     assert "continuing at step" in said

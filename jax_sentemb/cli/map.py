@@ -15,6 +15,7 @@ from jax_sentemb.errors import ConfigError, DataError, plain
 from jax_sentemb.files import split_name, user_path, write_text
 from jax_sentemb.reporting.corpus_map import MAX_SENTENCES, make_map
 
+PAGE = b"<!DOCTYPE html"
 EPILOG = f"""\
 Writes one HTML page without scripts: a panel for each model with a mark for each sentence, whose text appears under the pointer,
 and a table of the groups. The groups are the labels in --label-column, or clusters. The layout is t-SNE (needs [map]) or PCA.
@@ -76,10 +77,16 @@ def main(argv: list[str]) -> int:
 
 def _check_output(output: Path) -> None:
     """Raise ConfigError if the page cannot be written, before anything takes time."""
-    if output.exists() and not output.is_file():
-        raise ConfigError(f"--output {output}: not a file; give the name of an HTML file")
+    if output.exists() and not (output.is_file() and _is_page(output)):
+        raise ConfigError(f"--output {output} exists and is not a page: give another name or move it away")
     if not output.parent.is_dir():
         raise ConfigError(f"--output {output}: there is no folder {output.parent}; create it")
+
+
+def _is_page(file: Path) -> bool:
+    """Return whether a file begins as an HTML page, which another map may replace."""
+    with file.open("rb") as opened:
+        return opened.read(len(PAGE)) == PAGE
 
 
 def _model_names(models: Sequence[str]) -> list[str]:

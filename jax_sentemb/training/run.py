@@ -29,6 +29,7 @@ from jax_sentemb.training.sweep import run_all
 from jax_sentemb.training.trainer import Trainer
 
 GIVEN = "sentences.txt"  # file in the work directory with sentences that were given in memory
+REPLACED = ("config.json", "model.json", "scores.json", "metrics.jsonl", "report.html", "tokenizer", "checkpoints", "best", "start")
 
 
 def run(
@@ -97,9 +98,18 @@ def _check_data(config: Config, workdir: Path) -> None:
     prepare(with_start(config, start)[0], workdir, start)
 
 
+def _check_folder(workdir: Path) -> None:
+    """Raise ConfigError if files that a run would replace are in a folder that is not the work directory of a run."""
+    if not any((workdir / name).exists() for name in ("LOCK", "run.json")):
+        if others := [name for name in REPLACED if (workdir / name).exists()]:
+            problem = f" contains {others[0]} and no run: give a new directory"
+            raise ConfigError(Setting("--workdir", workdir), problem)
+
+
 def _run_one(config: Config, workdir: Path, begin: Callable[[], None] = lambda: None, brief: bool = False) -> int:
     """Do the same as `run`, for one run of a sweep or without a sweep."""
     check_path(workdir)
+    _check_folder(workdir)
     try:
         workdir.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -142,7 +152,7 @@ def _lock(workdir: Path) -> Iterator[None]:
         ) from None
     try:
         if holder:
-            print_line(f"note: {holder} held {path} but no longer runs; continuing", "stderr")
+            print_line(f"note: the last run of {path.parent} was interrupted ({holder}); continuing", "stderr")
         own_facts = {"host": platform.node(), "pid": os.getpid(), "since": time.strftime("%Y-%m-%d %H:%M:%S %z")}
         with path_in_errors(path):
             _write_holder(path, json.dumps(own_facts) + "\n")
