@@ -72,6 +72,12 @@ def main(argv: list[str]) -> int:
         close = difflib.get_close_matches(name, COMMANDS, 1)
         hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(COMMANDS)}"
         raise ConfigError(f"{name!r} is not a command; {hint}")
+    if name.startswith("--config"):
+        from jax_sentemb.errors import ConfigError
+
+        raise ConfigError(
+            f"{name.partition('=')[0]} is an option of commands: write the command first, as jax-sentemb train {name}"
+        )
     parser().parse_args([name, *argv[2:]])
     return 0
 

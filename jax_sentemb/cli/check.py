@@ -203,7 +203,7 @@ def describe(facts: dict[str, Any]) -> list[str]:
     rows = [
         ("files", f"{', '.join(files[:4])}{more}"),
         *([("column", _column(facts["columns"]))] if facts["columns"] else []),
-        ("size", f"{facts['bytes']:,} bytes, {facts['lines']:,} lines, {facts['blank']:,} blank"),
+        ("size", f"{facts['bytes']:,} bytes of text, {facts['lines']:,} lines, {facts['blank']:,} blank"),
         ("sentences", f"{facts['usable']:,} usable; {_duplicates(facts['duplicates'], length)}"),
         ("near", _near(facts["near_duplicates"])),
         ("tokenizer", f"{facts['tokenizer']}; {facts['unknown_token_rate']:.2%} of the pieces are unknown"),

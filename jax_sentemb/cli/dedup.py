@@ -252,11 +252,16 @@ def _describe(facts: dict[str, Any], output: Path) -> str:
     return "\n".join(lines)
 
 
+def _share(kept: int, filled: int) -> str:
+    """Return a share in per cent; it is 100 only if all are kept."""
+    return f"{min(kept / filled, 1 if kept == filled else 0.999):.1%}"
+
+
 def _curve_rows(facts: dict[str, Any], filled: int) -> Iterator[tuple[str, str, str, str]]:
     for point in facts["curve"]:
         remark = "--threshold" if point["threshold"] == facts["threshold"] else ""
-        yield f"{point['threshold']:.15g}", f"{point['kept']:,}", f"{point['kept'] / filled:.1%}", remark
-    yield "exact", f"{facts['distinct']:,}", f"{facts['distinct'] / filled:.1%}", "without equal texts only"
+        yield f"{point['threshold']:.15g}", f"{point['kept']:,}", f"{_share(point['kept'], filled)}", remark
+    yield "exact", f"{facts['distinct']:,}", f"{_share(facts['distinct'], filled)}", "without equal texts only"
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from jax_sentemb.cli import interrupts
 from jax_sentemb.cli.program import Parser, start
 from jax_sentemb.errors import ConfigError, Setting, flag, plain, spelled
 from jax_sentemb.files import user_path
-from jax_sentemb.recipes import change, description, read_config, suggestion
+from jax_sentemb.recipes import change, description, names, read_config, suggestion
 from jax_sentemb.settings import BOOLEANS, possible
 from jax_sentemb.system.allocator import keep_freed_memory
 
@@ -73,7 +73,9 @@ def parse(argv: list[str]) -> tuple[Any, Path, dict[str, Any]]:
         command_parser.print_help()
         raise SystemExit(0)
     if not options.config:
-        raise ConfigError("no --config: name a recipe, for instance --config micse (jax-sentemb recipes lists them)")
+        given = next((argument for argument in rest if not argument.startswith("-")), "a recipe")
+        problem = f"no --config: give --config {given}" if given in names() else "no --config: name a recipe, as --config adapt"
+        raise ConfigError(f"{problem} (jax-sentemb recipes lists them)")
     from jax_sentemb.config import check
 
     config = read_config(options.config)
