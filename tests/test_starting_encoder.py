@@ -447,7 +447,7 @@ def test_the_loss_reads_the_dense_layers_of_a_start_unless_a_head_or_a_queue_has
     for method, place in ((MirrorBERT(), "their output"), (SimCSE(), "the embedding before them")):
         config, _ = started(config_of(with_dense, method))
         (note,) = dense_notes(config, read_start(config), {DENSE: {}})
-        assert note.endswith(f"not trained, and the loss is on {place}")
+        assert note.endswith(f"kept as they are; the loss is on {place}")
 
 
 def test_only_a_single_matrix_as_wide_as_the_teacher_is_trained_further(with_dense):

@@ -90,14 +90,14 @@ def parser_of(command: str, description: str, epilog: str) -> Parser:
     return parser
 
 
-def add_corpus_options(parser: Parser) -> None:
-    """Add the options about the corpus and about the model that encodes it."""
+def add_corpus_options(parser: Parser, default_model: str = "") -> None:
+    """Add the options about the corpus and about the model that encodes it; `default_model` is named in the help."""
     parser.add_argument(
         "--corpus", required=True, help="a text file, which is encoded, or the output of `encode`: a directory or .npy file"
     )
     parser.add_argument("--no-verify", action="store_true", help="do not compare the vectors with their SHA-256 first")
     parser.add_argument("--corpus-text", help="the text file that the vectors were made from, to print its lines")
-    add_model_options(parser, required=False)
+    add_model_options(parser, required=False, default=default_model)
 
 
 def check_no_text_of_text(options: argparse.Namespace) -> None:

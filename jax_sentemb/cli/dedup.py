@@ -55,8 +55,7 @@ def parser() -> Parser:
         description="Write a corpus without exact and near duplicates. Every pair is compared.",
         epilog=EPILOG,
     )
-    add_corpus_options(parser)
-    parser.set_defaults(model=None)
+    add_corpus_options(parser, default_model=MODEL)
     parser.add_argument("--threshold", type=finite, default=0.9, help="lowest cosine of near duplicates (default: 0.9)")
     parser.add_argument("--keep", choices=KEEP_CHOICES, default="first", help="the record of a group that is kept (default: first)")
     parser.add_argument("--output", type=user_path, required=True, help="the file to write, with the format of the corpus or .txt")

@@ -63,7 +63,7 @@ def main(argv: list[str]) -> int:
     rows, width = table.vectors.shape
     megabytes = table.vectors.nbytes / 1e6
     print(plain(f"{options.output}: {rows:,} pieces of {width} dimensions, {megabytes:.1f} MB, from {len(sentences):,} sentences"))
-    if len(sentences) < FEW:
+    if len(sentences) <= FEW:
         note(f"{len(sentences):,} sentences say little about how rare a word is; add other text (docs/methods/distillation.md)")
     corpus = "corpus.txt" if options.corpus == "-" else options.corpus
     command = ["jax-sentemb", "search", "--model", str(options.output), "--corpus", corpus]

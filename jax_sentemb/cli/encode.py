@@ -172,11 +172,10 @@ def add_chunks_option(parser: argparse.ArgumentParser, choices: Sequence[str], t
     parser.add_argument("--chunks", choices=choices, help=f"split texts that are too long into chunks, do not cut them: {text}")
 
 
-def add_model_options(parser: argparse.ArgumentParser, required: bool) -> None:
-    """Add the options that choose the encoder. All commands share them."""
-    parser.add_argument(
-        "--model", required=required, help="a work directory, an export, or a sentence-transformers or BERT directory"
-    )
+def add_model_options(parser: argparse.ArgumentParser, required: bool, default: str = "") -> None:
+    """Add the options that choose the encoder. All commands share them. The help names the `default`, which the command applies."""
+    kinds = "a work directory, an export, or a sentence-transformers or BERT directory"
+    parser.add_argument("--model", required=required, help=f"{kinds} (default: {default})" if default else kinds)
     add_encoding_options(parser)
     add_text_options(parser, has_ids=True)
 

@@ -26,7 +26,8 @@ def as_text(scores: Table, failed: Mapping[str, str], intervals: bool = True) ->
     compared = [row for row in rows if row.differences]
     if compared:
         lines = [[row.system, *(_signed(row, name) for name in measures)] for row in compared]
-        texts.append(table(("model", *measures), lines, f"Difference to {scores.first} on the same {scores.task.item_name}"))
+        title = f"Difference to {scores.first} on the same {scores.task.item_name}; an interval with 0 in it decides nothing"
+        texts.append(table(("model", *measures), lines, title))
     return "\n\n".join(texts)
 
 

@@ -163,7 +163,7 @@ def dense_notes(config: Config, start: Start | None, loaded: Params) -> list[str
     use = "left out"
     if DENSE in loaded and config.method.dense is None:
         place = "on their output" if reads_dense(config.method) else "on the embedding before them"
-        use = f"not trained, and the loss is {place}"
+        use = f"kept as they are; the loss is {place}"
     elif DENSE in loaded:
         use = "trained further" if config.method.dense else "trained further, but not exported"
     elif config.method.dense:

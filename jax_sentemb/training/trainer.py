@@ -215,7 +215,8 @@ class Trainer:
         self.progress, note = continued(path, saved, self.progress)
         if self.progress.best_step < 0:
             self.checkpoints.delete_best()
-        self.log.info(f"continuing at step {self.step} of {self.steps}")
+        done = "; training is done, so only the scores, the export and the report follow" if self.step == self.steps else ""
+        self.log.info(f"continuing at step {self.step} of {self.steps}{done}")
         if note:
             self.log.info(note)
         return True
