@@ -409,5 +409,5 @@ def test_a_checkpoint_that_was_copied_from_another_run_is_not_exported(folder):
     (folder / "model.json").write_text(json.dumps(run_mark("run", FACTS)))
     assert read_checkpoint(folder, "last")[1] == 2
     (folder / "model.json").write_text(json.dumps(run_mark("run", {"seed": 2})))
-    with pytest.raises(ModelFileError, match=r"model\.json was made from run run .*, not from run of .*checkpoints.2"):
+    with pytest.raises(ModelFileError, match=r"model\.json was made from run run .*, not from run of .*best.2"):
         read_checkpoint(folder, "last")

@@ -151,7 +151,8 @@ def test_two_untrained_models_are_compared_over_test_items(loaded):
     assert evidence.verdict_of(exact[0]._replace(over_items=(-0.1, 2.0)), LEVELS) == evidence.UNDECIDED
 
 
-def test_draws_over_items_are_the_same_for_both_models():
+def test_draws_over_items_are_the_same_for_both_models(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "experiments"))
     items = runpy.run_path(str(ROOT / "experiments" / "items.py"))
     random = np.random.default_rng(0)
     gold = random.normal(size=60)

@@ -9,7 +9,9 @@ import pytest
 
 from tests.pages import ROOT
 
-BASELINES = runpy.run_path(str(ROOT / "experiments" / "baselines.py"))
+with pytest.MonkeyPatch.context() as patch:
+    patch.syspath_prepend(str(ROOT / "experiments"))
+    BASELINES = runpy.run_path(str(ROOT / "experiments" / "baselines.py"))
 BLOCKS = {block.marker: block for block in BASELINES["BLOCKS"]}
 TF_IDF = ["tf-idf of the scored sentences", "tf-idf of Wikipedia"]
 AVERAGES = ["word vectors, mean", "word vectors without stop words", "SIF as published", "SIF fitted on Wikipedia"]

@@ -96,7 +96,7 @@ def run_script(name, arguments, folder, capsys, monkeypatch):
     monkeypatch.setattr(sys, "path", [str(script.parent), *sys.path])
     for module in ("run", "data", "study_data"):
         monkeypatch.delitem(sys.modules, module, raising=False)
-    reads_data = "from study_data import" in script.read_text(encoding="utf-8")
+    reads_data = re.search(r"from study_data import .*\b(parse|require)\b", script.read_text(encoding="utf-8"))
     if not reads_data:
         monkeypatch.setattr(argparse.ArgumentParser, "parse_args", stop)
     chosen = ["choose" if word == PLACEHOLDER else str(folder) if word == "DIR" else word for word in arguments]

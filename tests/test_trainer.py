@@ -471,4 +471,4 @@ def test_the_lock_says_who_holds_it(tmp_path, capsys):
         assert not capsys.readouterr().err  # it was given back
     (tmp_path / "LOCK").write_text(json.dumps({"host": "another", "pid": 1, "since": "yesterday"}))
     with running._lock(tmp_path):
-        assert "process 1 on another since yesterday held" in capsys.readouterr().err
+        assert "was interrupted (process 1 on another since yesterday); continuing" in capsys.readouterr().err

@@ -27,7 +27,7 @@ from jax_sentemb import SentenceEncoder, train
 from jax_sentemb.config import Config, Data, Evaluation, Optimizer, Train
 from jax_sentemb.cosines import unit_length
 from jax_sentemb.evaluation.word_baselines import TfIdf
-from jax_sentemb.formats.run_dir import read_checkpoint
+from jax_sentemb.formats.run_dir import averaged, read_checkpoint
 from jax_sentemb.inference.load import LoadedModel, load
 from jax_sentemb.inference.postprocess import before_length, whitening, with_layer, without_components
 from jax_sentemb.inference.token_embeddings import token_embedder
@@ -42,7 +42,6 @@ from jax_sentemb.methods.neighbours import Neighbours
 from jax_sentemb.methods.simcse import Momentum, SimCSE
 from jax_sentemb.methods.tsdae import TSDAE
 from jax_sentemb.system.allocator import keep_freed_memory
-from jax_sentemb.training.starting_encoder import averaged
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parent))

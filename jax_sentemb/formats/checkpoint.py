@@ -21,7 +21,6 @@ import numpy as np
 from jax_sentemb import __version__, files, provenance
 from jax_sentemb.errors import REPLACE_FILE, ConfigError, ModelFileError, ResourceError, Setting, first_line
 from jax_sentemb.formats import manifest
-from jax_sentemb.formats.run_dir import START
 from jax_sentemb.parallel import is_main_process
 from jax_sentemb.system.allocator import return_freed_memory
 from jax_sentemb.system.host import unchanged_logging
@@ -58,7 +57,7 @@ class Checkpoints:
         """
         self._latest = Steps(workdir / "checkpoints", sources, keep, warn)
         self._best = Steps(workdir / "best", sources, 1, warn)
-        self._start = functools.partial(Steps, workdir / START, sources, 1, warn)
+        self._start = functools.partial(Steps, workdir / manifest.START, sources, 1, warn)
 
     def save_start(self, params: Params) -> None:
         """Write initial weights, with which `train.average_with_start` averages those of every step."""

@@ -18,6 +18,7 @@ from jax_sentemb.files import print_warning, read_limited, replacing, sha256
 
 NAME = "manifest.json"
 UNFINISHED = "unfinished"  # a file with the number of the step that is being saved; deleted when the step has its manifest
+START = "start"  # the folder of the initial weights of a run with train.average_with_start
 LEFTOVERS = ("*.orbax-checkpoint-tmp*", "*.deleted")  # folders that a killed run leaves behind
 Warn = Callable[[str], None]
 

@@ -32,7 +32,6 @@ REQUIRED_KEYS = (
 )  # in model.json
 
 
-START = "start"  # the folder of the initial weights of a run with train.average_with_start
 CONTINUED = ("encoder", "cnn", "pooler", "token_head")  # parts that a method continues to train if the directory has them
 
 
@@ -135,9 +134,9 @@ def _read(workdir: Path, folder: str, step: int, content: dict[str, Any]) -> Par
     share = read_json(file).get("average_with_start") if file.is_file() else None
     if not share:
         return params
-    start = workdir / START / "0"
+    start = workdir / manifest.START / "0"
     try:
-        _check_run(workdir, START, 0, manifest.verify(start))
+        _check_run(workdir, manifest.START, 0, manifest.verify(start))
     except manifest.Damaged as problem:
         raise ModelFileError(f"{problem}; restore {start} from a copy, or continue the run, which writes it again") from None
     return averaged(params, read_params(start), share)

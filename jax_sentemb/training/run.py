@@ -29,7 +29,7 @@ from jax_sentemb.training.sweep import run_all
 from jax_sentemb.training.trainer import Trainer
 
 GIVEN = "sentences.txt"  # file in the work directory with sentences that were given in memory
-REPLACED = ("config.json", "model.json", "scores.json", "metrics.jsonl", "report.html", "tokenizer", "checkpoints", "best", "start")
+REPLACED = ("config.json", "model.json", "scores.json", "report.html", "tokenizer", "checkpoints", "best", "start")
 
 
 def run(
