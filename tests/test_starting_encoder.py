@@ -174,6 +174,7 @@ def test_the_start_is_scored_by_its_own_readout_and_can_be_the_best(harmful, enc
     assert scores["step"] == 0
     assert scores["verdict"] == "the export has the weights of the start: no later ones were better by dev"
     assert scores["verdict"] in (harmful["dev"] / "export" / "README.md").read_text()
+    assert f">{encoder.parent.name}<" in (harmful["dev"] / "report.html").read_text()  # as the card names it
     same = (encoder / "model.safetensors").read_bytes()
     assert (harmful["dev"] / "export" / "model.safetensors").read_bytes() == same
 

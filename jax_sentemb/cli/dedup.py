@@ -259,8 +259,8 @@ def _share(kept: int, filled: int) -> str:
 def _curve_rows(facts: dict[str, Any], filled: int) -> Iterator[tuple[str, str, str, str]]:
     for point in facts["curve"]:
         remark = "--threshold" if point["threshold"] == facts["threshold"] else ""
-        yield f"{point['threshold']:.15g}", f"{point['kept']:,}", f"{_share(point['kept'], filled)}", remark
-    yield "exact", f"{facts['distinct']:,}", f"{_share(facts['distinct'], filled)}", "without equal texts only"
+        yield f"{point['threshold']:.15g}", f"{point['kept']:,}", _share(point["kept"], filled), remark
+    yield "exact", f"{facts['distinct']:,}", _share(facts["distinct"], filled), "without equal texts only"
 
 
 if __name__ == "__main__":

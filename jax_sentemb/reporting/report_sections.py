@@ -326,9 +326,10 @@ def _facts(run: Run) -> list[tuple[str, str]]:
     count, chip = devices.get("count", 0), devices.get("kind", "")
     processes = f" in {devices['processes']} processes" if devices.get("processes", 1) > 1 else ""
     sizes = {"layers": "num_hidden_layers", "width": "hidden_size", "vocabulary": "vocab_size"}
+    weights = run.model.get("base_model") or run.settings.get("encoder.weights")
     facts: dict[str, object] = {
         "method": run.model.get("method"),
-        "starts from": run.model.get("base_model") or run.settings.get("encoder.vectors") or "new weights",
+        "starts from": weights or run.settings.get("encoder.vectors") or "new weights",
         "layers of the start": run.settings.get("encoder.layers"),
         "teacher": describe_teacher(run.scores["teacher"]) if run.scores.get("teacher") else None,
         "widths": describe_widths(run.scores["widths"]) if run.scores.get("widths") else None,

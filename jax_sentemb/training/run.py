@@ -109,7 +109,6 @@ def _check_folder(workdir: Path) -> None:
 def _run_one(config: Config, workdir: Path, begin: Callable[[], None] = lambda: None, brief: bool = False) -> int:
     """Do the same as `run`, for one run of a sweep or without a sweep."""
     check_path(workdir)
-    _check_folder(workdir)
     try:
         workdir.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -136,6 +135,7 @@ def _run_one(config: Config, workdir: Path, begin: Callable[[], None] = lambda: 
 @contextlib.contextmanager
 def _lock(workdir: Path) -> Iterator[None]:
     """Lock `workdir`/LOCK, which names its holder. The operating system releases the lock when the holder ends, for any reason."""
+    _check_folder(workdir)
     path = workdir / "LOCK"
     os.close(open_in_place(path, os.O_WRONLY | os.O_CREAT))  # refuses a link with a clear message
     holder, lock = _holder(path), FileLock(path, timeout=0)
