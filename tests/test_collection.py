@@ -159,6 +159,8 @@ def test_an_unknown_command_suggests_the_nearest(capsys):
     assert "did you mean encode?" in capsys.readouterr().err
     assert run("xyz") == 2
     assert "there are recipes, check, train" in capsys.readouterr().err
+    assert run("--config.train.max_steps=1", "train") == 2
+    assert "write the command first, as jax-sentemb train --config.train.max_steps=1" in capsys.readouterr().err
 
 
 def test_shards_hold_the_vectors_of_every_line_in_order(vectors, model, corpus):

@@ -11,6 +11,7 @@ import pytest
 
 from jax_sentemb import SentenceEncoder, Vectors, deduplicate
 from jax_sentemb.__main__ import main
+from jax_sentemb.cli.dedup import _share
 from jax_sentemb.cli.program import program
 from jax_sentemb.formats.sentence_transformers import write_export
 from jax_sentemb.inference.encoded_texts import ROWS_PER_SHARD
@@ -116,6 +117,10 @@ def test_rows_of_parquet_files_keep_their_columns(model, tmp_path):
     assert dedup(model, tmp_path / "corpus.parquet", tmp_path / "unique.parquet") == 0
     copied = parquet.read_table(tmp_path / "unique.parquet")
     assert (copied.schema, copied["n"].to_pylist()) == (table.schema, KEPT)
+
+
+def test_a_share_is_100_percent_only_if_all_are_kept():
+    assert [_share(kept, 100_000) for kept in (99_999, 100_000, 50_000)] == ["99.9%", "100.0%", "50.0%"]
 
 
 def test_vectors_give_the_same_as_their_text(model, tmp_path):
