@@ -49,6 +49,8 @@ def main() -> None:
     options = parser.parse_args()
     sweeps = {name: tested(Path(folder)) for name, _, folder in (given.partition("=") for given in options.run)}
     topics = sorted(set.intersection(*(set(sweep[KINDS[0]]) for sweep in sweeps.values())))
+    if not topics:
+        parser.error("--run: no topic was tested by every sweep")
     methods = unlabelled(options.unlabelled) | sweeps
     rows = [(name, topic, *(f"{methods[name][kind][topic]:.2f}" for kind in KINDS)) for name in methods for topic in topics]
     write_rows(HERE / "topics.csv", rows, ("method", "topic", *KINDS))
