@@ -109,7 +109,7 @@ def read_checkpoint(workdir: Path, which: str) -> tuple[Params, int]:
     if which in ("best", "last"):
         for folder in ("best", "checkpoints") if which == "best" else ("checkpoints",):
             if newest := manifest.newest(workdir / folder):
-                kept = manifest.valid(workdir / "best", newest[0]) if newest[0] in folders["best"] else None
+                kept = manifest.valid(workdir / "best", newest[0]) if folder == "checkpoints" else None
                 return _read(workdir, "best" if kept else folder, *(kept or newest)), newest[0]
     folder = next((folder for folder, steps in folders.items() if which.isdecimal() and int(which) in steps), "")
     if not folder:
