@@ -102,6 +102,15 @@ def test_each_width_that_was_trained_has_a_row(models, tmp_path):
     assert len(with_trained_widths(parse_spec(f"{folder}@6"))) == len(with_trained_widths(parse_spec(str(models[0])))) == 1
 
 
+@pytest.mark.parametrize("folder", ["export", "model"])
+def test_the_exports_of_two_runs_have_the_names_of_the_runs(folder, tmp_path):
+    exports = [tmp_path / name / folder for name in ("one", "two")]
+    for export in exports:
+        export.mkdir(parents=True)
+    assert [parse_spec(str(export)).label for export in exports] == ["one", "two"]
+    assert parse_spec(f"{exports[0]}@mean+32").label == "one+mean+32"
+
+
 def test_a_width_takes_the_place_of_that_of_the_directory(models, tmp_path):
     folder = tmp_path / "cut"
     shutil.copytree(models[0], folder)

@@ -6,7 +6,7 @@
 The paper trains on 15 million sentences; what a study of this size can show is whether the score rises with the number of batches.
 Tasks D(5) and N(3), two seeds, Adam; D(5) with the published SGD beside it. Batches are random. Held-out accuracy, which lowers the
 rate, is measured after each multiple of the first number of steps. A run or score that is there is not repeated. Writes slope.csv
-and slope.png here (a row of each task, and one of their average), and prints the table; rows of other seeds are kept.
+and slope.png here (a row of each task, and one of their average), and prints the table; rows of other runs are kept.
 """
 
 import argparse
@@ -54,7 +54,7 @@ def command(options, name, seed, steps):
 def train(options):
     """Yields (label of a model, its export) as runs finish."""
     for seed in options.seeds:
-        for name in (UNTRAINED, *RUNS):
+        for name in (UNTRAINED, *options.models):
             run = folder(options, name, seed)
             if not (run / "scores.json").exists():
                 print(f"== {name}, seed {seed}", flush=True)
@@ -119,6 +119,7 @@ def main():
     parser.add_argument("--vectors", required=True)
     parser.add_argument("--workdir", type=Path, default=Path("runs/conssent_slope"))
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1])
+    parser.add_argument("--models", nargs="+", default=[*RUNS], choices=[*RUNS], metavar="NAME", help="only these")
     parser.add_argument("--hidden", type=int, default=256, help="units in each direction")
     parser.add_argument("--steps", type=int, nargs="+", default=STEPS, help="scored after these, multiples of the first")
     options = parse(parser, corpus="corpora/wiki_sentences.txt.xz", senteval="senteval")

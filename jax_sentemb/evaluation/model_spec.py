@@ -36,6 +36,7 @@ from jax_sentemb.inference.encoder import SentenceEncoder
 from jax_sentemb.inference.load import READOUTS, load, split_options
 from jax_sentemb.inference.views import NO_VIEWS, Views
 from jax_sentemb.models.pooling import POOLINGS
+from jax_sentemb.public_text import model_name
 
 Embeddings = Float[np.ndarray, "sentences width"]  # float32
 Encode = Callable[[Sequence[str]], Embeddings]
@@ -91,7 +92,7 @@ def parse_spec(text: str) -> ModelSpec:
         raise ConfigError(f"--model {error}") from None
     width = _width(text, options)
     options = tuple(option for option in options if not option.isdecimal())
-    label = name or "+".join([user_path(source).resolve().name or source, *options, *([str(width)] if width else [])])
+    label = name or "+".join([model_name(user_path(source).resolve()) or source, *options, *([str(width)] if width else [])])
     return ModelSpec(label, source, options, width)
 
 
