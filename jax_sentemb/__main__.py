@@ -75,9 +75,7 @@ def main(argv: list[str]) -> int:
     if name.startswith("--config"):
         from jax_sentemb.errors import ConfigError
 
-        raise ConfigError(
-            f"{name.partition('=')[0]} is an option of commands: write the command first, as jax-sentemb train {name}"
-        )
+        raise ConfigError(f"{name.partition('=')[0]} needs a command before it, such as jax-sentemb train {name}")
     parser().parse_args([name, *argv[2:]])
     return 0
 

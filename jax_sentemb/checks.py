@@ -46,6 +46,18 @@ def finite_number(name: str, value: Any, least: float = -math.inf) -> float:
     return number
 
 
+def cosine(name: str, value: Any) -> float:
+    """Check that `value` is a number from -1 to 1, and return it as float.
+
+    Raises:
+        ConfigError: `value` is not such a number. The message begins with `name`.
+    """
+    number = finite_number(name, value)
+    if abs(number) > 1:
+        raise ConfigError(f"{name}={quote(value)}: must be a cosine, from -1 to 1")
+    return number
+
+
 def flag(name: str, value: Any) -> bool:
     """Check that `value` is True or False, and return it as bool.
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from jax_sentemb.data.unpacking import TEXT_SUFFIXES
+from jax_sentemb.data.unpacking import has_columns
 from jax_sentemb.errors import ConfigError, Setting, note_text
 from jax_sentemb.methods.base import Method
 from jax_sentemb.setting_texts import chosen_layers, rate_steps, rewind_window
@@ -235,7 +235,7 @@ def sized(config: Config, size: str) -> Config:
         )  # fmt: skip
         config.train = Train(max_steps=6, logging_steps=1, save_steps=3)
     elif size:
-        raise ConfigError(f"config size {size!r} is unknown: give the config's path, or append :tiny")
+        raise ConfigError(f"size {size!r} of the recipe is unknown: write RECIPE, or RECIPE:tiny")
     return config
 
 
@@ -330,7 +330,7 @@ def _unused_across(config: Config) -> Iterator[tuple[Setting, Setting | str]]:
         causes["data.subset_seed"] = Setting("data.subset", data.subset)
     if getattr(config.method, "dropout", None) is False:
         causes["encoder.dropout"] = Setting("method.dropout", False)
-    if all(name.strip().endswith(TEXT_SUFFIXES) for name in data.files.split(",")):
+    if not has_columns(data.files):
         causes |= dict.fromkeys(("data.column", "data.join"), "files of lines have no columns")
     elif "," not in data.column:
         causes["data.join"] = Setting("data.column", data.column)

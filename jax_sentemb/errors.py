@@ -16,6 +16,7 @@ REPLACE_MODEL = "download or export the model again"
 OTHER_MODEL = "choose another model"
 CORRECT = "correct the file, or choose another model"
 REPLACE_SET = "copy or download the files of the set again"
+UNPAIRED_SURROGATE = "contains an unpaired surrogate, which is not valid Unicode text; remove it"
 RETRAIN = "train again with a lower learning rate, or choose another model"  # for embeddings that cannot be scored
 
 # Control sequences of a terminal: whole escape sequences, and single control characters except the line feed.

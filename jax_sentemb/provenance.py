@@ -35,12 +35,12 @@ class FileType(NamedTuple):
 
 
 # Entries of the cache are silently made again, so these types have no remedy.
-CONVERTED_TEXT = FileType("text", 1, ())
+CONVERTED_TEXT = FileType("text", 2, ())
 TEXT_INDEX = FileType("index", 2, ())
 LINE_NUMBERS = FileType("lines", 2, ())
 DIGEST = FileType("sha256", 1, ())
 VOCABULARY = FileType("vocabulary", 1, ())
-TOKENS = FileType("tokens", 5, ())
+TOKENS = FileType("tokens", 6, ())
 PACKED_ROWS = FileType("packed", 3, ())
 
 VECTORS = FileType("vectors", 3, ("encode the corpus into a new directory or file",))

@@ -110,7 +110,7 @@ def test_a_config_file_that_makes_no_config_is_named_with_its_line(folder, capsy
         ("--config=mice.yaml", "error: --config mice.yaml: no such file\n"),
         ("--config=simcs.py", "did you mean simcse.py?"),
         ("--config=.", "is a directory"),
-        ("--config=simcse.py:large", "config size 'large' is unknown"),
+        ("--config=simcse.py:large", "size 'large' of the recipe is unknown"),
         ("TINY corpus.txt", "unexpected argument 'corpus.txt'"),
         ("TINY --wrkdir=x", "option --wrkdir is unknown; did you mean --workdir?"),
         ("TINY --lr=1", "option --lr is unknown; did you mean --config.optimizer.learning_rate?"),

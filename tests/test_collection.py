@@ -160,7 +160,7 @@ def test_an_unknown_command_suggests_the_nearest(capsys):
     assert run("xyz") == 2
     assert "there are recipes, check, train" in capsys.readouterr().err
     assert run("--config.train.max_steps=1", "train") == 2
-    assert "write the command first, as jax-sentemb train --config.train.max_steps=1" in capsys.readouterr().err
+    assert "needs a command before it, such as jax-sentemb train --config.train.max_steps=1" in capsys.readouterr().err
 
 
 def test_shards_hold_the_vectors_of_every_line_in_order(vectors, model, corpus):
@@ -559,7 +559,7 @@ def table(tmp_path, model, corpus, vectors):
         ("encode --model TMP --input CORPUS --output TMP/x", 4, "config.json"),
         ("encode --model MODEL --input CORPUS --output TMP/empty.txt", 2, "is a file: give a directory"),
         ("encode --model MODEL --corpus CORPUS --output TMP/x.csv", 2, "x.csv: vectors are not written as .csv; give a directory"),
-        ("cluster --model MODEL --corpus CORPUS --threshold 80", 2, "--threshold 80: must be a cosine, from -1 to 1"),
+        ("cluster --model MODEL --corpus CORPUS --threshold 80", 2, "argument --threshold: '80' is not a cosine, from -1 to 1"),
         ("cluster --corpus VECTORS --k 1000", 2, "--k 1000: the corpus has 417 sentences; give at most this number"),
         ("encode --model MODEL --input CORPUS --output TMP/one.npy", 2, "exists: give another name"),
         ("encode --model MODEL --input CORPUS --output TMP/full", 2, "contains precious.doc and no vectors.json"),
@@ -576,11 +576,15 @@ def table(tmp_path, model, corpus, vectors):
         ("plan --config micse", 2, "the following arguments are required: --target"),
         ("encode --model MODEL --input CORPUS --input TMP/latin.txt --output TMP/x", 2, "--input is given twice"),
         ("mine --corpus VECTORS --top-k 3 --top-k=3", 2, "--top-k is given twice"),
-        ("search --corpus VECTORS --query x", 2, "no --model"),
+        ("search --corpus VECTORS --query x", 2, "--model is missing"),
         ("search --corpus VECTORS --model MODEL", 2, "--queries FILE or --query TEXT"),
         ("search --corpus VECTORS --model MODEL@mean --query x", 3, "was made from model "),
         ("search --corpus VECTORS --model MODEL --queries TMP/absent.txt", 3, "--queries TMP/absent.txt: no such file"),
-        ("mine --corpus CORPUS", 2, "no --model"),
+        ("mine --corpus CORPUS", 2, "--model is missing"),
+        ("mine --model MODEL --corpus CORPUS --threshold 80", 2, "argument --threshold: '80' is not a cosine, from -1 to 1"),
+        ("mine --model MODEL --corpus CORPUS --column title", 2, "--column title: text files have lines but no columns"),
+        ("mine --model MODEL --corpus - --join x", 2, "--join x: there is one column; name those to join with --column"),
+        ("search --model MODEL --corpus CORPUS --queries CORPUS --query-column a", 2, "--query-column a: text files have lines"),
         ("cluster --corpus VECTORS --k 5 --threshold 0.9", 2, "leave out --threshold"),
         ("cluster --corpus VECTORS --threshold 0.9 --seed 0", 2, "--seed is not used: only --k draws first centres"),
         ("mine --corpus VECTORS --id _id", 2, "--id is not used: --corpus VECTORS has vectors; give their text by --corpus-text"),
@@ -630,7 +634,7 @@ def test_groups_without_a_threshold_take_the_proposed_one_and_show_their_sizes(v
     assert run("cluster", "--corpus", vectors, "--threshold", 1, "--min-size", 200) == 0
     shown = capsys.readouterr().err
     assert "0 groups of 200 or more at threshold 1 with 0 of" in shown
-    proposed = re.search(r"--threshold (\S+) gives groups", shown)[1]
+    proposed = re.search(r"try --threshold ([^\s,]+), or a lower --min-size", shown)[1]
     assert run("cluster", "--corpus", vectors, "--threshold", proposed, "--min-size", 200) == 0
     assert capsys.readouterr().out
     assert run("cluster", "--corpus", vectors, "--min-size", 10_000) == 0

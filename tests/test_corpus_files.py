@@ -71,7 +71,7 @@ def test_a_line_break_inside_a_field_is_a_space_and_a_missing_column_is_named(tm
     path.write_text('name,sentence\n1,"two\nlines"\n\n2,"and\r\nmore"\n', encoding="utf-8", newline="")
     assert list(open_corpus(str(path), column="sentence")) == ["two lines", "and more"]
     assert "only name, sentence" in refused(path)
-    with pytest.raises(ConfigError, match="names no column"):
+    with pytest.raises(ConfigError, match="is empty"):
         open_corpus(str(path), column=" ,")
     (tmp_path / "a.jsonl").write_text('{"text": "a\\nb"}\n{"texts": 1}\n')
     assert "line 2 has no key 'text'" in refused(tmp_path / "a.jsonl")

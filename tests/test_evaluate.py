@@ -8,7 +8,7 @@ import pytest
 
 from jax_sentemb.cli.evaluate import main
 from jax_sentemb.cli.program import program
-from jax_sentemb.evaluation import suite
+from jax_sentemb.evaluation import arguments, suite
 from jax_sentemb.evaluation.catalog import SETS
 from jax_sentemb.evaluation.sts import PROTOCOLS
 from jax_sentemb.evaluation.tables import FailedTask, layout
@@ -187,6 +187,17 @@ def test_an_argument_corpus_of_ones_own_needs_no_senteval_folder(folder, capsys)
     assert set(record["data_sha256"]) == {"pairs.tsv"}
 
 
+def test_regressions_that_nobody_sees_are_not_trained(folder, capsys, monkeypatch):
+    rows = [f"{one}\t{other}\t{label}\ttopic" for one, other, label in zip(WORDS, WORDS[3:], "012" * 9, strict=False)]
+    (folder / "pairs.tsv").write_text("\n".join(["sentence1\tsentence2\tlabel\ttopic", *rows]), encoding="utf-8")
+    trained = []
+    monkeypatch.setattr(arguments, "score_supervised", lambda embed, task, scheme: trained.append(scheme) or {})
+    for output, schemes in (((), []), (("--output", folder / "regressions"), ["10-fold", "cross-topic"])):
+        assert run("--model", folder / "small.txt", "--arguments", folder / "pairs.tsv", *output) == 0
+        assert "pairs pearson" in capsys.readouterr().out
+        assert trained == schemes
+
+
 def test_lists(folder, capsys):
     assert run("--tasks", "help") == 0
     assert "transfer   MR, CR, SUBJ" in capsys.readouterr().out
@@ -194,9 +205,9 @@ def test_lists(folder, capsys):
     assert run("--check", "--data", folder / "data") == 3
     shown = capsys.readouterr().out
     assert "missing: downstream/TREC/ train_5500.label, TREC_10.label" in shown
-    assert "SICKEntailment          there    train 12, dev 12, test 12" in shown
+    assert "SICKEntailment            there    train 12, dev 12, test 12" in shown
     assert "warning: " in shown
-    assert "CR                      bad      CR (downstream/CR/custrev.neg, downstream/CR/custrev.pos): all 30 examples" in shown
+    assert "CR                        bad      CR (downstream/CR/custrev.neg, downstream/CR/custrev.pos): all 30 examples" in shown
 
 
 def test_a_damaged_task_of_a_group_does_not_keep_the_others_from_being_scored(folder, capsys):

@@ -329,7 +329,7 @@ MISTAKES = [
     (["MODEL", "--retrieval", "absent"], 3, "--retrieval absent: no such folder; the folder needs corpus.jsonl"),
     (["MODEL", "--retrieval", "MODEL"], 3, "corpus.jsonl is missing; the folder needs"),
     (["MODEL", "--labels", "absent.tsv"], 3, "--labels absent.tsv: no such file"),
-    (["MODEL", "--labels", "PAIRS"], 3, "has no column 'text', only sentence1, sentence2, score: set --column"),
+    (["MODEL", "--labels", "PAIRS"], 3, "has no column 'text', only sentence1, sentence2, score: name the columns with"),
     (["MODEL", "--labels", "PAIRS", "--column", "sentence1"], 3, "has no column 'label', only sentence1, sentence2, score"),
     (["MODEL", "--labels", "PAIRS", "--column", "sentence1", "--label-column", "x"], 3, "has no column 'x'"),
     (["MODEL", "--pairs", "PAIRS", "--pair-columns", "a,b"], 2, "--pair-columns a,b: name two columns of text and one of scores"),

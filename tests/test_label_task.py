@@ -156,7 +156,7 @@ def test_a_label_belongs_to_one_text(tmp_path):
         ({"sample": None}, "sample=None: must be"),
         ({"column": None}, "column=None: must be a str"),
         ({"label_column": 4}, "label_column=4: must be a str"),
-        ({"label_column": " "}, "names no column"),
+        ({"label_column": " "}, "is empty"),
     ],
 )
 def test_options_out_of_range(tmp_path, options, problem):

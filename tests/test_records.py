@@ -70,8 +70,11 @@ def test_columns_are_joined_to_one_text_or_are_texts_of_their_own(tmp_path, endi
 def test_another_column_has_the_ids(tmp_path):
     file = write(tmp_path / "a.csv")
     assert open_text("--corpus", file, "text", id_column="title").record(3).id == "four"
-    with pytest.raises(DataError, match=r"a\.csv has no column 'key'.*: set --column or --id"):
+    with pytest.raises(DataError, match=r"a\.csv has no column 'key'.*: name the columns with --column and --id"):
         open_text("--corpus", file, "text", id_column="key")
+    (tmp_path / "a.jsonl").write_text('{"text": "a", "key": ["\\ud800"]}\n')
+    with pytest.raises(DataError, match=r"a\.jsonl line 1: the id contains an unpaired surrogate"):
+        open_text("--corpus", str(tmp_path / "a.jsonl"), id_column="key")
     (tmp_path / "a.txt").write_text("a\n")
     with pytest.raises(ConfigError, match=r"--id key: .*a\.txt has lines but no columns"):
         open_text("--corpus", str(tmp_path / "a.txt"), "text", id_column="key")

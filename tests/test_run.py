@@ -180,10 +180,14 @@ def test_the_first_lines_are_a_table_of_the_corpus():
         "training  60 steps on 1 cpu device",
         "missing   STS13",
     ]
-    assert description(setup, 60, 1, 0).splitlines() == lines
+    assert description(setup, 60, 1, Data(batch_size=8)).splitlines() == lines
     setup.examples = Reported(report)
     setup.parts, lines[2:2] = 1, ["held out  1,000 sentences, so 1,008 are trained on"]
-    assert description(setup, 60, 1, 1000).splitlines() == lines
+    data = Data(validation=1000, batch_size=8)
+    assert description(setup, 60, 1, data).splitlines() == lines
+    lines[2] += "; the loss is measured in batches of 64, without the last 40"
+    data = Data(validation=1000, batch_size=64)
+    assert description(setup, 60, 1, data).splitlines() == lines
     setup.loaded = {}
     new = "encoder   new, with random weights; --config.encoder.weights starts from a model"
-    assert description(setup, 60, 1, 1000).splitlines() == [new, *lines]
+    assert description(setup, 60, 1, data).splitlines() == [new, *lines]

@@ -171,6 +171,12 @@ def test_pairs_of_one_row_and_of_none(vectors):
         mine_pairs(vectors, top_k=None)
 
 
+def test_a_threshold_that_no_cosine_reaches_is_refused(vectors):
+    for function in (mine_pairs, community_detection):
+        with pytest.raises(ConfigError, match=r"threshold=85\.0: must be a cosine, from -1 to 1"):
+            function(vectors, threshold=85.0)
+
+
 @pytest.mark.parametrize("options", [(0.9, 10), (0.6, 2), (0.5, 1), (0.9999, 10)])
 def test_communities_are_those_of_sentence_transformers(vectors, blocks, options):
     util = pytest.importorskip("sentence_transformers.util")

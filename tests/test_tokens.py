@@ -97,6 +97,14 @@ def test_duplicates_are_equal_rows_and_not_permuted_or_longer_ones(tokenizer, wr
     assert len(np.unique(digests)) == len(np.unique(rows, axis=0))
 
 
+def test_a_row_without_tokens_has_no_part_in_the_hashes_of_others():
+    lengths = np.array([0, 1, 2, 0, 1, 0])
+    found = workers.digests(np.array([7, 8, 9, 7], np.int32), lengths)
+    assert found[1] == found[4] != 0
+    assert (found[lengths == 0] == 0).all()
+    assert (workers.digests(np.zeros(0, np.int32), np.zeros(2, int)) == 0).all()
+
+
 def rows_in_plain_numpy(corpus, tokenizer, max_seq_length, lines, ordered):
     """(line, ids) of the rows and the report, with everything in memory at once."""
     rows, cut = tokenizer.encode([corpus[line] for line in lines], max_seq_length)

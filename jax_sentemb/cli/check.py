@@ -74,7 +74,7 @@ def parser() -> Parser:
     parser.add_argument("--tokenizer", default="", help="directory of a tokenizer (default: that of --weights, or a new one)")
     parser.add_argument("--vocab-size", type=positive, default=8000, help="size of a new vocabulary (default: 8000)")
     parser.add_argument(
-        "--max-seq-length", type=positive, help="tokens after which sentences are cut (default: what keeps 99 %% whole)"
+        "--max-seq-length", type=positive, help="tokens after which sentences are cut (default: a length that keeps 99 %% whole)"
     )
     parser.add_argument("--batch-size", type=positive, default=64, help="sentences in a batch (default: 64)")
     parser.add_argument("--json", action="store_true", help="print a JSON object instead of text")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from jax_sentemb.cli.collection import Collection, Opener, parser_of, print_empty, print_noise, print_rows
-from jax_sentemb.cli.program import Parser, count, finite, leave_out, positive, start
+from jax_sentemb.cli.program import Parser, cosine, count, leave_out, positive, start
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.system.terminal import counted, table
 
@@ -29,7 +29,7 @@ examples:
 def parser() -> Parser:
     """Return the parser of the options."""
     parser = parser_of("cluster", "Find groups of sentences that are near to a common centre.", EPILOG)
-    parser.add_argument("--threshold", type=finite, help="lowest cosine to the centre (default: chosen from the corpus)")
+    parser.add_argument("--threshold", type=cosine, help="lowest cosine to the centre (default: chosen from the corpus)")
     parser.add_argument("--min-size", type=positive, help=f"smallest number of sentences in a group (default: {MIN_SIZE})")
     parser.add_argument("--k", type=positive, help="number of groups, instead of the two options above")
     parser.add_argument("--seed", type=count, default=0, help="seed of the first centres of --k (default: 0)")
@@ -41,8 +41,6 @@ def main(argv: list[str]) -> int:
     options = parser().parse_args(argv[1:])
     if options.k and (options.threshold is not None or options.min_size):
         raise ConfigError("--k puts every sentence into a group: leave out --threshold and --min-size")
-    if options.threshold is not None and not -1 <= options.threshold <= 1:
-        raise ConfigError(f"--threshold {options.threshold:g}: must be a cosine, from -1 to 1")
     if not options.k:
         leave_out(options, ["seed"], "only --k draws first centres")
     from jax_sentemb.retrieval.kmeans import kmeans
@@ -88,9 +86,9 @@ def _advice(corpus: Collection, size: int, threshold: float, noise: float) -> st
     proposed = math.floor(10_000 * group_threshold(corpus.vectors, size)) / 10_000
     if corpus.filled < size or not proposed < threshold:
         return f"no group of {size} among {corpus.filled:,} sentences: lower --min-size"
-    advice = f"--threshold {proposed:g} gives groups, or lower --min-size"
+    advice = f"no group at this threshold: try --threshold {proposed:g}, or a lower --min-size"
     if proposed < noise:
-        advice += "; but random pairs are just as similar with this model: train a model on the corpus, or give --k"
+        advice += "; random pairs reach that threshold too, so prefer --k, or train a model on this text"
     return advice
 
 

@@ -13,9 +13,10 @@ from jaxtyping import Int
 from jax_sentemb.cli.encode import add_chunks_option, add_model_options, load_encoder, note, split_texts
 from jax_sentemb.cli.program import EXIT_CODES, Parser, leave_out
 from jax_sentemb.data.chunks import CHUNKS, ChunkRecords, ChunkTexts
-from jax_sentemb.data.corpus_files import corpus_name, open_text
+from jax_sentemb.data.corpus_files import TEXT_COLUMN, corpus_name, open_text
 from jax_sentemb.data.records import Record, Records
 from jax_sentemb.data.tokenizer import Lines
+from jax_sentemb.data.unpacking import has_columns
 from jax_sentemb.errors import ConfigError, DataError, plain
 from jax_sentemb.files import print_warning, user_path
 from jax_sentemb.provenance import VECTORS, Source, check
@@ -120,8 +121,9 @@ class Opener:
     def encoder(self) -> "SentenceEncoder":
         """Return the model of the command line; raise ConfigError without --model."""
         if not self.options.model:
-            remedy = "name the model that made the vectors" if is_vectors(self.options.corpus) else "name a model, or give vectors"
-            raise ConfigError(f"no --model: text must be encoded before it is compared; {remedy}")
+            of_vectors = "name the model that made the vectors"
+            remedy = of_vectors if is_vectors(self.options.corpus) else "give --model, such as mini-distilled, or vectors"
+            raise ConfigError(f"--model is missing: text is encoded before it is compared; {remedy}")
         return load_encoder(self.options)
 
     def corpus(self, check_sources: CheckSources | None = None) -> Collection:
@@ -233,7 +235,7 @@ class Opener:
         if like is None:
             records = open_text(option, files, options.column, options.join, options.id)
         else:
-            records = open_text(option, files, options.query_column or options.column, options.join, options.query_id)
+            records = self._queries(option, files)
         corpus, texts = Source(corpus_name(files), records.sentences.fingerprint), records.texts
         empty_rows, documents, row_records = records.empty_texts, None, records
         if like is None and self._chunks == "each":
@@ -244,6 +246,15 @@ class Opener:
         blank, vectors = records.describe_blank(), WithEmptyRows(encoded.vectors, empty_rows)
         empty = blank and f"{option} {files}: {blank}"
         return encoded._replace(vectors=vectors, records=row_records, empty=empty, documents=documents)
+
+    def _queries(self, option: str, files: str) -> Records:
+        """Open the texts of queries, whose column is that of the corpus if they have columns and none is named."""
+        options = self.options
+        column = options.query_column or (options.column if has_columns(files) else TEXT_COLUMN)
+        try:
+            return open_text(option, files, column, options.join if "," in column else "", options.query_id)
+        except (ConfigError, DataError) as error:
+            raise error.rename({"--column": "--query-column", "--id": "--query-id"}) from None
 
     def sentences(
         self,

@@ -44,7 +44,7 @@ def parser() -> Parser:
     parser.add_argument(
         "--corpus", required=True, metavar="FILE", help="text to train on: a file with one sentence on each line, or a table"
     )
-    parser.add_argument("--data", required=True, type=user_path, help="the SentEval folder: the one that holds downstream/")
+    parser.add_argument("--data", required=True, type=user_path, help="the data folder of SentEval, which contains downstream/")
     parser.add_argument("--seeds", type=positive, default=3, metavar="N", help="runs of each recipe and budget (default: 3)")
     parser.add_argument("--weights", default="", help="the BERT to start from: a directory or a hub name (default: from scratch)")
     parser.add_argument("--vectors", type=user_path, help="a file of word vectors for the word baselines (GloVe or fastText)")

@@ -18,7 +18,7 @@ words. A small encoder that learns the encoder's vectors is a few times as fast 
 
 Every piece of the encoder's vocabulary becomes a vector: its embedding, whitened to --width numbers and weighted by its rarity in
 the corpus. --epochs trains these vectors on the encoder's embeddings of the corpus. This gives better vectors, but the corpus has
-to be encoded. --words adds numbers by which sentences are close if they share rare words. That helps if the encoder was trained
+to be encoded. --words adds dimensions in which sentences are close if they share rare words. That helps if the encoder was trained
 without a teacher. search, encode, evaluate and sentence-transformers (StaticEmbedding) read the output like any other model.
 
 examples:
@@ -92,10 +92,16 @@ def parser() -> Parser:
     parser.add_argument("--output", type=user_path, required=True, help="directory to write")
     parser.add_argument("--width", type=positive, default=256, help="dimensions of a vector (default: 256)")
     parser.add_argument(
-        "--sif", type=_unsigned, default=1e-3, help="the number a in the weights a / (a + p); 0: no weights (default: 0.001)"
+        "--sif",
+        type=_unsigned,
+        default=1e-3,
+        help="a in the weight a / (a + p) of a piece with the share p of the corpus; 0: no weights (default: 0.001)",
     )
     parser.add_argument(
-        "--words", type=count, default=0, help="numbers that are added for the words themselves, such as 1024 (default: 0, none)"
+        "--words",
+        type=count,
+        default=0,
+        help="dimensions to add, in which sentences are close if they share rare words (default: 0)",
     )
     parser.add_argument("--epochs", type=count, default=0, help="passes of training over the corpus (default: 0, no training)")
     parser.add_argument(

@@ -169,7 +169,7 @@ def add_text_options(parser: argparse.ArgumentParser, has_ids: bool = False) -> 
 
 def add_chunks_option(parser: argparse.ArgumentParser, choices: Sequence[str], text: str) -> None:
     """Add the option about texts that are too long for the model; `text` explains what becomes of them."""
-    parser.add_argument("--chunks", choices=choices, help=f"split texts that are too long into chunks, do not cut them: {text}")
+    parser.add_argument("--chunks", choices=choices, help=f"split texts that are too long instead of cutting them: {text}")
 
 
 def add_model_options(parser: argparse.ArgumentParser, required: bool, default: str = "") -> None:

@@ -40,7 +40,8 @@ examples:
   jax-sentemb evaluate --model bert@cls --model bert@mean --data SentEval/data --tasks sts,transfer --output results
   jax-sentemb evaluate --check --data SentEval/data
 
-Exit codes: 0 done, 2 usage, 3 data, 4 model file, 5 numerics (NaN, collapsed embeddings), 7 memory or disk full.
+Exit codes: 0 done, 2 usage, 3 data, 4 model file, 5 numerics (NaN, collapsed embeddings), 6 output in use by
+another process, 7 memory or disk full.
 """
 
 
@@ -76,7 +77,8 @@ def main(argv: list[str]) -> int:
         raise ConfigError("no --model: give a model directory, a word-vector file or tf-idf (--help shows examples)")
     if options.sts_protocol not in sts.PROTOCOLS:
         raise ConfigError(f"--sts-protocol {options.sts_protocol}: unknown; there are {', '.join(sts.PROTOCOLS)}")
-    protocols = suite.Protocols(sts.PROTOCOLS[options.sts_protocol], transfer.check_protocol(options.classifier), options.resamples)
+    sts_protocol, classifier = sts.PROTOCOLS[options.sts_protocol], transfer.check_protocol(options.classifier)
+    protocols = suite.Protocols(sts_protocol, classifier, options.resamples, regressions=options.output is not None)  # not printed
     if options.plots:
         _check_plots(options)
     if options.ensemble and len(options.model) < 2:
@@ -98,8 +100,8 @@ def parser() -> Parser:
         epilog=EPILOG,
     )
     parser.add_argument("models", nargs="*", metavar="MODEL", help="the models to score, see below")
-    parser.add_argument("--model", nargs="+", action="extend", default=[], metavar="MODEL", help="as MODEL; scored after these")
-    parser.add_argument("--data", type=user_path, help="the SentEval folder: the one that holds downstream/ and probing/")
+    parser.add_argument("--model", nargs="+", action="extend", default=[], metavar="MODEL", help="more models, scored after those")
+    parser.add_argument("--data", type=user_path, help="the data folder of SentEval, which contains downstream/ and probing/")
     parser.add_argument("--tasks", default="sts,transfer", help="tasks, groups (sts, transfer, probing, arguments, all), or help")
     parser.add_argument("--vectors", type=user_path, help="file of word vectors that adds missing words to a word model")
     parser.add_argument("--output", type=user_path, help="folder for a JSON file of each task, tables.md and plots")
@@ -267,16 +269,16 @@ def _check(root: Path) -> int:
                 detail = ", ".join(f"{part} {size:,}" for part, size in sizes.items())
                 if len(sizes) > 8:
                     detail = f"{sum(sizes.values()):,} in {len(sizes)} parts"
-                print(f"  {name:<24}{state:<9}{detail}")
+                print(f"  {name:<26}{state:<9}{detail}")
                 for warning in item.warnings if item else ():
-                    print(plain(f"  {'':<24}warning: {warning}"))
+                    print(plain(f"  {'':<26}warning: {warning}"))
             except DataError as error:
-                print(f"  {name:<24}{'bad':<9}{error}")
+                print(f"  {name:<26}{'bad':<9}{error}")
                 code = DataError.exit_code
             for folder in dict.fromkeys(file.parent for file in missing):
                 existing = [file.name for file in missing if file.parent == folder]
                 names_of = ", ".join(existing[:3]) + (f" and {len(existing) - 3} more" if len(existing) > 3 else "")
-                print(f"  {'':<24}missing: {folder.relative_to(root)}/ {names_of}")
+                print(f"  {'':<26}missing: {folder.relative_to(root)}/ {names_of}")
     return code
 
 

@@ -3,7 +3,8 @@
 from typing import Any
 
 from jax_sentemb.cli.collection import Collection, Opener, parser_of, print_empty, print_noise, print_rows
-from jax_sentemb.cli.program import Parser, finite, positive, start
+from jax_sentemb.cli.encode import note
+from jax_sentemb.cli.program import Parser, cosine, positive, start
 from jax_sentemb.system.terminal import counted
 
 EPILOG = """\
@@ -20,7 +21,7 @@ def parser() -> Parser:
     """Return the parser of the options."""
     parser = parser_of("mine", "Find the most similar pairs of a corpus. Every pair is compared.", EPILOG)
     parser.add_argument("--top-k", type=positive, default=100, help="number of pairs (default: 100)")
-    parser.add_argument("--threshold", type=finite, help="lowest cosine of a pair (default: none)")
+    parser.add_argument("--threshold", type=cosine, help="lowest cosine of a pair (default: none)")
     return parser
 
 
@@ -38,6 +39,8 @@ def main(argv: list[str]) -> int:
         (_pair(corpus, score, first, second) for first, second, score in zip(*(side.tolist() for side in pairs), strict=True)),
         options.json,
     )
+    if options.threshold is not None and not len(pairs.first):
+        note(f"no pair has a cosine of {options.threshold:g} or more: lower --threshold")
     return 0
 
 

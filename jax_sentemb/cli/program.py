@@ -115,6 +115,14 @@ def finite(text: str) -> float:
     return value
 
 
+def cosine(text: str) -> float:
+    """Return the value of an option that is a cosine."""
+    value = finite(text)
+    if abs(value) > 1:
+        raise argparse.ArgumentTypeError(f"{text[:100]!r} is not a cosine, from -1 to 1")
+    return value
+
+
 def start(main: Callable[[list[str]], int]) -> NoReturn:
     """Run the command `main` with the arguments of this process, and end the process with its exit code."""
     try:

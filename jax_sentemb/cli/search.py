@@ -23,7 +23,7 @@ examples:
 
 def parser() -> Parser:
     """Return the parser of the options."""
-    parser = parser_of("search", "Find the sentences of a corpus that are most similar to each query. All are compared.", EPILOG)
+    parser = parser_of("search", "Find the sentences of a corpus that are most similar to each query.", EPILOG)
     parser.add_argument("--queries", help="a text file with one query on each line; - reads standard input")
     parser.add_argument("--query-column", default="", help="the field with the queries (default: that of --column)")
     parser.add_argument("--query-id", default="", help="the field with the ids of the queries (default: _id, if it exists)")
@@ -48,7 +48,7 @@ def main(argv: list[str]) -> int:
         try:
             query.encode()
         except UnicodeEncodeError:
-            raise ConfigError(f"--query {query}: the text is not UTF-8") from None
+            raise ConfigError(f"--query {query}: not UTF-8; write the text into a UTF-8 file and give --queries FILE") from None
         if not query.strip():
             raise ConfigError(f"--query {query!r}: the text is empty; give words to search for")
     from jax_sentemb.retrieval.documents import best_chunks

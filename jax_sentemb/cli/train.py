@@ -44,7 +44,7 @@ def parser() -> Parser:
     parser.add_argument("-h", "--help", action="store_true", help="print this text and, with --config, the settings of the recipe")
     parser.add_argument(
         "--config", metavar="RECIPE", nargs="?", const="", default="",
-        help="name of a recipe (jax-sentemb recipes lists them) or its file (.py, .yaml); RECIPE:tiny runs for seconds",
+        help="name of a recipe (jax-sentemb recipes lists them) or its file (.py, .yaml); RECIPE:tiny is a test of a few seconds",
     )  # fmt: skip
     parser.add_argument(
         "--workdir", type=user_path, metavar="DIR",
@@ -102,7 +102,7 @@ def config_settings(arguments: list[str], config: "Config", options: Parser) -> 
     while rest:
         option, equals, value = rest.pop(0).partition("=")
         if not option.startswith("--"):
-            raise ConfigError(f"unexpected argument {option + equals + value!r}: settings are written --config.section.field=value")
+            raise ConfigError(f"unexpected argument {option + equals + value!r}: write a setting as --config.SECTION.FIELD=VALUE")
         if not option.startswith("--config."):
             advice = ConfigError(*suggestion(option.removeprefix("--").replace("-", "_"), known)).text(flag)
             options.refuse(option, advice)

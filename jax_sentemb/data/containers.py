@@ -8,6 +8,8 @@ from collections import UserString
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any
 
+from jax_sentemb.errors import UNPAIRED_SURROGATE
+
 MAX_LISTED = 5  # column names in a message
 
 
@@ -98,4 +100,4 @@ def check_text(sentences: Sequence[str]) -> None:
             try:
                 sentence.encode("utf-8")
             except UnicodeEncodeError:
-                raise ValueError(f"sentence {number} contains an unpaired surrogate, which is not valid Unicode text") from None
+                raise ValueError(f"sentence {number} {UNPAIRED_SURROGATE}") from None

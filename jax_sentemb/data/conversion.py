@@ -15,10 +15,10 @@ from jax_sentemb.data import text_file
 from jax_sentemb.data.cache import cached, read_about
 from jax_sentemb.data.digest import file_digest
 from jax_sentemb.data.sentences import LONGEST
-from jax_sentemb.data.tables import PARQUET, Rows, check_unpacked_size, dataset_rows, detect_format, read_rows
+from jax_sentemb.data.tables import PARQUET, SET_COLUMN, Rows, check_unpacked_size, dataset_rows, detect_format, read_rows
 from jax_sentemb.data.text_file import check_unchanged, identity_of
 from jax_sentemb.data.unpacking import LimitedFile, check_space, unpacked_limit
-from jax_sentemb.errors import ConfigError, DataError, Setting
+from jax_sentemb.errors import UNPAIRED_SURROGATE, ConfigError, DataError, Setting
 from jax_sentemb.files import quote
 from jax_sentemb.provenance import CONVERTED_TEXT, Source
 
@@ -78,7 +78,8 @@ def plain_text(source: str, columns: Columns, cache: Path) -> PlainText:
     check = lambda: check_unchanged([path], before, [digest])  # noqa: E731
     if file_format == ".txt":
         return _unpacked(cache, sources, path, opener, check)
-    remedy = ("set ", Setting("data.column"), *((" or ", Setting("--id")) if columns.id else ()))
+    both = ("name the columns with ", Setting("data.column"), " and ", Setting("--id"))
+    remedy = both if columns.id else SET_COLUMN
     rows = _in_order(read_rows(source, names, remedy, optional), (*names, *optional), columns)
     return _converted(cache, sources, columns, rows, source, path.stat().st_size, check)
 
@@ -150,20 +151,22 @@ def _one_line(text: Any, where: str) -> bytes:
     try:
         return text.replace("\r\n", " ").replace("\n", " ").encode("utf-8")
     except UnicodeEncodeError:
-        raise DataError(f"{where} contains an unpaired surrogate, which is not valid Unicode text") from None
+        raise DataError(f"{where} {UNPAIRED_SURROGATE}") from None
 
 
 def _as_json(identity: Any, where: str) -> bytes:
     """Return the line of an id; null for NaN, with which tables mark a missing value.
 
     Raises:
-        DataError: JSON has no form for the id, such as bytes and Infinity.
+        DataError: JSON has no form for the id, such as bytes and Infinity, or the id is not Unicode.
     """
     if isinstance(identity, bytes):
         raise DataError(f"{where}: the id is bytes, not text or a number; give another ", Setting("--id"))
     if isinstance(identity, float) and math.isnan(identity):
         identity = None
     try:
-        return json.dumps(identity, default=str, allow_nan=False).encode() + b"\n"
+        return json.dumps(identity, default=str, allow_nan=False, ensure_ascii=False).encode() + b"\n"
+    except UnicodeEncodeError:
+        raise DataError(f"{where}: the id {UNPAIRED_SURROGATE}") from None
     except ValueError:
         raise DataError(f"{where}: the id {quote(identity)} is not a number in JSON; give another ", Setting("--id")) from None

@@ -14,14 +14,15 @@ from jax_sentemb.data.cache import cache_folder
 from jax_sentemb.data.conversion import Columns, PlainText, no_column_of_ids, plain_text
 from jax_sentemb.data.records import Records
 from jax_sentemb.data.sentences import Sentences
-from jax_sentemb.data.unpacking import LimitedFile
+from jax_sentemb.data.unpacking import LimitedFile, has_columns
 from jax_sentemb.errors import ConfigError, DataError, Setting
 from jax_sentemb.files import check_name, path_in_errors
 
+TEXT_COLUMN = "text"  # that is read unless another is named
 BLOCK = 1 << 20  # bytes of standard input that are copied at once
 
 
-def open_corpus(files: str, column: str = "text", join: str = "", cache: Path | None = None) -> Sentences:
+def open_corpus(files: str, column: str = TEXT_COLUMN, join: str = "", cache: Path | None = None) -> Sentences:
     """Open the text of files and data sets, without holding it in memory.
 
     Args:
@@ -59,11 +60,20 @@ def _sentences(files: str, texts: list[PlainText], cache: Path) -> Sentences:
 
 
 def open_text(
-    option: str, files: str, column: str = "text", join: str = "", id_column: str = "", optional: tuple[str, ...] = ()
+    option: str, files: str, column: str = TEXT_COLUMN, join: str = "", id_column: str = "", optional: tuple[str, ...] = ()
 ) -> Records:
-    """Open records for an option of a command, which error messages name. The name "-" reads lines from standard input."""
+    """Open records for an option of a command, which error messages name. The name "-" reads lines from standard input.
+
+    Raises:
+        ConfigError: An option about columns has no effect on these files.
+        DataError: As `open_corpus`.
+    """
     try:
         columns = _columns(column, join, id_column)._replace(optional=optional)
+        if column != TEXT_COLUMN and not has_columns(files):
+            raise ConfigError(Setting("data.column", column), ": text files have lines but no columns; leave it out")
+        if join and len(columns.names) == 1:
+            raise ConfigError(Setting("data.join", join), ": there is one column; name those to join with ", Setting("data.column"))
         if files != "-":
             return open_records(files, columns)
         if id_column:
@@ -97,7 +107,7 @@ def sources_of_option(option: str, files: str) -> list[str]:
 def text_settings(column: str, join: str) -> dict[str, str]:
     """Return the settings about the columns of a text by their names, without those that have their defaults."""
     settings = {"data.column": column, "data.join": join}
-    return {name: value for name, value in settings.items() if value not in ("text", "")}
+    return {name: value for name, value in settings.items() if value not in (TEXT_COLUMN, "")}
 
 
 def text_options(column: str, join: str) -> list[str]:
@@ -113,7 +123,7 @@ def corpus_name(files: str) -> str:
 def _columns(column: str, join: str, id_column: str = "") -> Columns:
     names = tuple(filter(None, (name.strip() for name in column.split(","))))
     if not names:
-        raise ConfigError(Setting("data.column", column), " names no column")
+        raise ConfigError(Setting("data.column", column), " is empty: give the name of a column")
     return Columns(names, join, id_column.strip())
 
 

@@ -12,7 +12,7 @@ from jax_sentemb.errors import DataError, Message
 from jax_sentemb.files import DATA_LIMIT, read_limited
 
 LONGEST_FIELD = 1 << 27  # characters
-SEMICOLONS = "separates its columns by semicolons: write it with commas, or with tabs as .tsv"
+SEMICOLONS = "separates its columns by semicolons: save it with commas, or with tabs as .tsv"
 
 Row = tuple[int, list[str]]  # number of its last line, from 1, and its fields
 
@@ -110,7 +110,7 @@ def select_columns(
     check_header(header, f"{path} line {number}")
     if missing := [name for name in names if name not in header]:
         existing = " ".join(", ".join(header).split())[:200]  # a quoted name may contain line breaks
-        if len(header) == 1 and all(name in header[0].split(";") for name in names):
+        if len(header) == 1 and ";" in header[0]:
             raise DataError(f"{path} {SEMICOLONS}")
         raise DataError(f"{path} has no column {missing[0]!r}, only {existing or 'none'}: ", *remedy)
     columns = [header.index(name) if name in header else None for name in (*names, *optional)]

@@ -23,7 +23,7 @@ MAX_VALUES = 1 << 22  # separators in a line; each may become an object of 60 by
 TRAIN = "train"  # the split of a data set that is read unless another is given
 ROWS = 1000  # rows that are read at once
 BUFFER = 1 << 20  # bytes of a Parquet column that are read at once
-SET_COLUMN = ("set ", Setting("data.column"))
+SET_COLUMN = ("name the column of the text with ", Setting("data.column"))
 
 Rows = Iterator[tuple[str, Sequence[Any]]]  # the position of a row for messages, and its values
 DataSet = tuple[list[str], Iterator[Sequence[Any]], str]  # the names of all columns, the values of the rows, and an identifier
@@ -165,8 +165,8 @@ def dataset_rows(source: str, columns: tuple[str, ...], optional: tuple[str, ...
     if missing := [column for column in columns if column not in existing]:
         raise DataError(
             Setting("data.files", source),
-            f" has no column {missing[0]!r}, only {', '.join(existing)}: set ",
-            Setting("data.column"),
+            f" has no column {missing[0]!r}, only {', '.join(existing)}: ",
+            *SET_COLUMN,
         )
     with_positions = ((f"{source} row {number}", row) for number, row in enumerate(rows))
     return with_positions, f"{source.partition(':')[0]}|{','.join(columns)}|{identity}"

@@ -279,7 +279,10 @@ class Tokenizer:
                 role != "unk"
                 and getattr(self, f"{role}_id") in self._inner.encode(f"a {name} {name}b", add_special_tokens=False).ids
             ):
-                raise ModelFileError(f"{where} reads the text {name!r} in a sentence as its special token: set a pre-tokenizer")
+                raise ModelFileError(
+                    f"{where} reads the text {name!r} in a sentence as its special token; "
+                    "add a pre_tokenizer to tokenizer.json, or choose another model"
+                )
 
 
 def _prompted(inner: tokenizers.Tokenizer, names: Mapping[str, str], prompt: str, only_pieces: bool) -> Tokenizer:

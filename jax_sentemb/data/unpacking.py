@@ -81,7 +81,12 @@ class _XzFile(io.RawIOBase):
 
 
 COMPRESSED: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": _XzFile}
-TEXT_SUFFIXES = (".txt", *(f".txt{packing}" for packing in COMPRESSED))  # of files that have lines and no columns
+TEXT_SUFFIXES = (".txt", *(f".txt{packing}" for packing in COMPRESSED))
+
+
+def has_columns(files: str) -> bool:
+    """Return whether any of the files, comma separated, has columns; standard input (-) and text files have lines."""
+    return files != "-" and not all(name.strip().endswith(TEXT_SUFFIXES) for name in files.split(","))
 
 
 class _Unpacked(io.RawIOBase):

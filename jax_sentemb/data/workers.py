@@ -164,10 +164,15 @@ def _work(lines: Sequence[int] | np.ndarray) -> Block:
 def digests(flat: Int[np.ndarray, " tokens"], lengths: Int[np.ndarray, " rows"]) -> UInt64[np.ndarray, " rows"]:
     """Return a hash of each row of the concatenated rows `flat`: the sum of a pseudo-random number for each (position, id).
 
+    An empty row, such as a zero-width space without words, has the hash 0.
+
     Equal rows have equal hashes. Among 10^8 different rows, two have the same hash with probability 3e-4. Then one sentence of the
     corpus is left out.
     """
     ends = np.cumsum(lengths, dtype=np.int64)
     position = np.arange(len(flat)) - np.repeat(ends - lengths, lengths)
     mixed = hash64(flat.astype(np.uint64) << np.uint64(32) | position.astype(np.uint64))
-    return np.add.reduceat(mixed, ends - lengths)
+    result, filled = np.zeros(len(lengths), np.uint64), lengths > 0
+    if filled.any():  # reduceat gives an empty row the first number of the next
+        result[filled] = np.add.reduceat(mixed, (ends - lengths)[filled])
+    return result

@@ -96,7 +96,7 @@ def _read_disjoint(path: Path) -> sts_data.ScoredPairs:
     subsets = [(spec, files) for spec in scored if isinstance(spec, StsSpec) for files in sts_data.sts_files(spec, root).values()]
     disjoint = sts_data.without(pairs, [spec.read(*files) for spec, files in subsets if files[0].is_file()])
     if len(set(disjoint.gold)) < 2:
-        raise DataError(f"{path}: {len(disjoint.gold)} of its pairs are in no scored set; use another development set")
+        raise DataError(f"{path}: {len(disjoint.gold)} of its pairs are in no scored set, too few; use another development set")
     return disjoint
 
 

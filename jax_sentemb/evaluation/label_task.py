@@ -53,7 +53,7 @@ class LabelTask:
         text("column", column)
         sample = whole_number("sample", sample, 0)
         if not text("label_column", label_column).strip():
-            raise ConfigError(Setting("--label-column", label_column), " names no column")
+            raise ConfigError(Setting("--label-column", label_column), " is empty: give the name of a column")
         try:
             records = open_text(setting, file, column, id_column=label_column)
         except (ConfigError, DataError) as error:

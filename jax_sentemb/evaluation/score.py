@@ -105,7 +105,7 @@ def _pairs(rows: Any) -> ScoredPairs:
     gold = []
     for number, row in enumerate(triples):
         if not (isinstance(row, Sequence) and len(row) == 3 and isinstance(row[0], str) and isinstance(row[1], str)):
-            raise DataError(f"pair {number} is not (sentence, sentence, score)")
+            raise DataError(f"pair {number} is not (sentence, sentence, score): give two texts and a number")
         try:
             gold.append(finite_number(f"pair {number}: score", row[2]))
         except ConfigError as error:

@@ -61,6 +61,7 @@ class Protocols(NamedTuple):
     sts: sts.StsProtocol
     classifier: transfer.TransferProtocol
     resamples: int = 1000
+    regressions: bool = True  # of argument pairs: minutes for each model
 
 
 def load(name: str, root: Path, smt: bool = False) -> Item:
@@ -226,7 +227,7 @@ def score_one(item: Item, row_of: dict[str, int], vectors: Embeddings, protocols
             return vectors[[row_of[sentence] for sentence in sentences]]
 
         scores: dict[str, Any] = {"unsupervised": arguments.score_unsupervised(embed, item.data)}
-        for scheme in arguments.SCHEMES if vectors.shape[1] <= arguments.WIDEST else ():
+        for scheme in arguments.SCHEMES if protocols.regressions and vectors.shape[1] <= arguments.WIDEST else ():
             try:
                 scores[scheme] = arguments.score_supervised(embed, item.data, scheme)
             except DataError as error:  # too few pairs or topics to train on; the unsupervised score is still valid

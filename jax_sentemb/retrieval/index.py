@@ -91,10 +91,10 @@ def search_index(
     try:
         index = faiss.read_index(str(file))
     except RuntimeError as error:
-        raise DataError(f"--index {file} cannot be read as an index: {first_line(error)}") from None
+        raise DataError(f"--index {file} cannot be read as an index: {first_line(error)}; delete it, and make it again") from None
     queries = np.atleast_2d(queries)
     if index.d != queries.shape[1]:
-        raise ConfigError(f"{file} is an index of {index.d} dimensions, the queries have {queries.shape[1]}")
+        raise ConfigError(f"--index {file} has {index.d} dimensions, the queries have {queries.shape[1]}; use one model for both")
     prepared = np.asarray(prepare(queries, True))
     check_vectors(prepared)
     k = min(top_k, index.ntotal)

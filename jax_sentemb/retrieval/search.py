@@ -15,7 +15,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Float, Int, Real
 
-from jax_sentemb.checks import choice, finite_number, whole_number
+from jax_sentemb.checks import choice, cosine, whole_number
 from jax_sentemb.cosines import rounded, unrounded
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.retrieval import int8_search
@@ -193,7 +193,7 @@ def mine_pairs(
     if top_k is None and threshold is None:
         raise ConfigError("top_k=None: give a number of pairs, or a threshold")
     top_k = None if top_k is None else whole_number("top_k", top_k, 1)
-    threshold = None if threshold is None else finite_number("threshold", threshold)
+    threshold = None if threshold is None else cosine("threshold", threshold)
     pairs = SimilarPairs(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.float32))
     lowest = np.float32(-2 if threshold is None else unrounded(threshold, vectors.shape[1]))
     for left, right, scores, best in tiles(vectors, progress):
@@ -241,7 +241,7 @@ def community_detection(
         NumericsError: A vector is not finite.
     """
     vectors, numbers = rows_with_text(vectors_of("vectors", vectors))
-    threshold = unrounded(finite_number("threshold", threshold), vectors.shape[1])
+    threshold = unrounded(cosine("threshold", threshold), vectors.shape[1])
     min_community_size = whole_number("min_community_size", min_community_size, 1)
     counts = np.ones(len(vectors), np.int64)  # each row is its own neighbour
     for left, right, scores, best in tiles(vectors, progress):

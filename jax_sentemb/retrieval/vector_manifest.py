@@ -239,5 +239,5 @@ def map_rows(file: Path, dtype: str) -> Real[np.ndarray, "rows width"]:
         raise DataError(f"{file} cannot be read as .npy: {first_line(error)}") from None
     if not isinstance(rows, np.ndarray) or rows.ndim != 2 or not rows.size or rows.dtype != dtype:
         content = f"{getattr(rows, 'dtype', type(rows).__name__)} {getattr(rows, 'shape', '')}"
-        raise DataError(f"{file} contains {content}, not {dtype} [rows, width]")
+        raise DataError(f"{file} contains {content}, expected {dtype} [rows, width]; encode the text again")
     return np.asarray(rows)

@@ -297,10 +297,10 @@ class Vectors:
                 _verify(*described, manifest_path(path).name)
         row_counts = [shard["rows"] for shard in self.manifest.get("shards", [])]
         if row_counts and row_counts != [len(shard) for shard in self._shards]:
-            raise DataError(f"{path}: the shards do not have the numbers of rows in {MANIFEST}")
+            raise DataError(f"{path}: the shards have other numbers of rows than {MANIFEST}; encode the text again")
         width, bits = self.manifest["width"] or self._shards[0].shape[1], self.precision in ("binary", "ubinary")
         if any(shard.shape[1] != (-(-width // 8) if bits else width) for shard in self._shards):
-            raise DataError(f"{path}: the shards do not have the width {width} in {MANIFEST}")
+            raise DataError(f"{path}: the shards have another width than {MANIFEST} ({width}); encode the text again")
         self._ends = np.cumsum([len(shard) for shard in self._shards])
         self.ranges = self.manifest["ranges"] and np.array(self.manifest["ranges"], np.float32)
         self.shape = (int(self._ends[-1]), width)

@@ -19,7 +19,7 @@ from jax_sentemb import provenance
 from jax_sentemb.config import Config, Words, check
 from jax_sentemb.data.containers import items_of, problem_with
 from jax_sentemb.distillation.teacher import WORDS, has_vectors, teacher_names
-from jax_sentemb.errors import PREEMPTED, ConfigError, DataError, Setting, keyword, spelled
+from jax_sentemb.errors import PREEMPTED, UNPAIRED_SURROGATE, ConfigError, DataError, Setting, keyword, spelled
 from jax_sentemb.files import replacing, user_path
 from jax_sentemb.formats.run_dir import find_export, read_checkpoint, read_metadata
 from jax_sentemb.inference.encoder import SentenceEncoder
@@ -192,12 +192,12 @@ def _write(sentences: Iterable[Any], path: Path) -> None:
         with partial.open("w", encoding="utf-8") as file:
             for number, sentence in enumerate(items_of(sentences)):
                 if not isinstance(sentence, str):
-                    raise DataError(f"sentence {number} is {type(sentence).__name__}, not str")
+                    raise DataError(f"sentence {number} is {type(sentence).__name__}, not str; convert it, or remove it")
                 try:
                     line = " ".join(sentence.split())
                     file.write(f"{line}\n")  # a blank line ends a paragraph, for recipes that read consecutive sentences
                 except UnicodeEncodeError:
-                    raise DataError(f"sentence {number} has half a surrogate pair: it is not Unicode text") from None
+                    raise DataError(f"sentence {number} {UNPAIRED_SURROGATE}") from None
                 count += bool(line)
         if not count:
             raise DataError("sentences is empty: give a list of str, or the name of a text file")

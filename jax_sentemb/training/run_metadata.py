@@ -9,7 +9,7 @@ from typing import Any
 import jax
 
 from jax_sentemb import __version__, files
-from jax_sentemb.config import Config, Words, flatten
+from jax_sentemb.config import Config, Data, Words, flatten
 from jax_sentemb.data.examples import counts_of_text
 from jax_sentemb.distillation.teacher import published_name, teacher_names
 from jax_sentemb.errors import Setting, note_text
@@ -82,8 +82,8 @@ def _start_metadata(config: Config, start: Start | None) -> dict[str, Any]:
     return {"normalize": start.readout.normalize} | settings if is_kept(config, start) else settings
 
 
-def description(setup: RunSetup, steps: int, devices: int, held_out: int) -> str:
-    """Return the first lines of a run: corpus, lengths of sentences, `held_out` sentences, steps, missing evaluation sets."""
+def description(setup: RunSetup, steps: int, devices: int, data: Data) -> str:
+    """Return the first lines of a run: corpus, lengths of sentences, held-out sentences, steps, missing evaluation sets."""
     report = setup.examples.report
     tokens = {name.removesuffix("_tokens"): value for name, value in report.items() if name.endswith("_tokens")}
     counts = {name: value for name, value in report.items() if isinstance(value, int) and not name.endswith(("_tokens", "_length"))}
@@ -91,11 +91,16 @@ def description(setup: RunSetup, steps: int, devices: int, held_out: int) -> str
     lengths += [f"cut at {report['max_seq_length']}"] if "max_seq_length" in report else []
     lengths += [f"{report['unknown_token_rate']:.2%} unknown"] if "unknown_token_rate" in report else []
     new = note_text("new, with random weights; ", Setting("encoder.weights"), " starts from a model")
+    held_out = ""
+    if data.validation and setup.parts == 1:
+        held_out = f"{data.validation:,} sentences, so {len(setup.examples):,} are trained on"
+        if unread := data.validation % data.batch_size:
+            held_out += f"; the loss is measured in batches of {data.batch_size}, without the last {unread}"
     rows = {
         "encoder": "" if setup.loaded else new,
         "corpus": ", ".join(counts_of_text({name: value for name, value in counts.items() if value})),
         "tokens": ", ".join(lengths),
-        "held out": f"{held_out:,} sentences, so {len(setup.examples):,} are trained on" if held_out and setup.parts == 1 else "",
+        "held out": held_out,
         "training": f"{steps:,} steps on {devices} {jax.devices()[0].platform} device{'s' * (devices > 1)}",
         "missing": ", ".join(setup.missing_tasks),
     }

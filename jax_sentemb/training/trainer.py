@@ -99,7 +99,7 @@ class Trainer:
         with contextlib.ExitStack() as opened:  # closes what is open if something below fails
             self.log = Log(workdir, config.train, flatten(config), brief)
             opened.callback(self.log.close)
-            for line in description(setup, self.steps, self.mesh.size, config.data.validation).splitlines():
+            for line in description(setup, self.steps, self.mesh.size, config.data).splitlines():
                 self.log.info(line)
 
             notes += dense_notes(config, self.start, setup.loaded)
