@@ -1,5 +1,6 @@
 """Measures the size of the package for extending.md: `python docs/architecture.py` rewrites the numbers there."""
 
+import argparse
 import ast
 import re
 import subprocess
@@ -120,5 +121,6 @@ def rewrite(page: str, numbers: str) -> str:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__).parse_args()  # --help and a typo write nothing
     PAGE.write_text(rewrite(PAGE.read_text(encoding="utf-8"), table()), encoding="utf-8")
     print(table())

@@ -4,6 +4,7 @@ The claims and the tables that can test them are in evidence.toml, our numbers i
 table that has both of its methods.
 """
 
+import argparse
 import csv
 import itertools
 import re
@@ -610,4 +611,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__).parse_args()  # --help and a typo write nothing
     sys.exit(main())

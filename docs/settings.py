@@ -1,5 +1,6 @@
 """Write the page of all settings: `python docs/settings.py` rewrites docs/settings.md."""
 
+import argparse
 import dataclasses
 import importlib
 import inspect
@@ -69,4 +70,5 @@ def row(prefix: str, field: dataclasses.Field, comment: str) -> str:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__).parse_args()  # --help and a typo write nothing
     PAGE.write_text(page(), encoding="utf-8")
