@@ -107,5 +107,7 @@ def test_mistakes_are_named(tmp_path):
     (tmp_path / "run").mkdir()
     with pytest.raises(DataError, match=r"^eval\.dev=.*run: corpus\.jsonl is missing; the folder needs"):
         open_dev_task(Evaluation(dev=str(tmp_path / "run")), False)
-    with pytest.raises(DataError, match=r"has no column 'part', only text, section: set eval\.text_column or eval\.label_column"):
+    with pytest.raises(
+        DataError, match=r"has no column 'part', .*: name the columns with eval\.text_column and eval\.label_column"
+    ):
         open_dev_task(Evaluation(dev=str(file), label_column="part"), False)

@@ -47,7 +47,7 @@ SUBSTITUTES = [
     (r"matryoshka=32,64,128", "matryoshka=8,16,32"),
     (r"max_seq_length=\d+", "max_seq_length=24"),
     (r"path/to/bert|experiments/pretraining/mini-2", "bert"),
-    (r"models/other", "runs/mine/export"),
+    (r"models/other", "other=runs/mine/export"),
     (r"path/to/stronger", "bert@mean"),
     (r"path/to/encoder|all-MiniLM-L6-v2|mini-distilled", "runs/mine/export"),
     (r"(jax-sentemb distill .*)", r"\1 --width 8"),

@@ -222,8 +222,7 @@ def test_every_width_is_scored_and_the_card_and_the_report_say_how_much_it_keeps
 @pytest.mark.parametrize("folder", ["", "export"])
 def test_evaluate_scores_every_width_of_a_run_and_of_its_export(trained, folder):
     models = with_widths(load_eval_model(str(trained / folder), set))
-    name = folder or "run"
-    assert [model.name for model in models] == [name, f"{name}+8", f"{name}+16"]
+    assert [model.name for model in models] == ["run", "run+8", "run+16"]
     sentences = ["A man is playing a guitar.", "A woman sings."]
     vectors = load(trained / folder)(sentences)
     for model, width in zip(models, (32, 8, 16), strict=True):

@@ -22,7 +22,7 @@ ARRAYS = {
     "more than it has": (npy, (1 << 40, 1 << 10), "describes 4,503,599,627,370,496 bytes of numbers, the file has 64"),
     "less than it has": (npy, (2, 2), "describes 16 bytes of numbers, the file has 64"),
     "a negative length": (npy, (-4, -4), r"shape \(-4, -4\)"),
-    "no width": (lambda shape: npy(shape)[:128], (1 << 60, 0), r"contains float32 .*, not float32 \[rows, width\]"),
+    "no width": (lambda shape: npy(shape)[:128], (1 << 60, 0), r"contains float32 .*, expected float32 \[rows, width\]"),
     "objects": (lambda shape: npy(shape, "|O"), (8,), "Python objects, which are never loaded"),
     "a long header": (lambda shape: b"\x93NUMPY\x02\x00" + struct.pack("<I", 1 << 30), (), "its header has 1,073,741,824 bytes"),
 }

@@ -602,7 +602,8 @@ def test_standard_input_without_a_sentence_is_one_line(model, tmp_path, monkeypa
 def test_a_query_that_is_not_utf_8_is_one_line(model, corpus, capsys):
     arguments = ["search", f"--model={model}", f"--corpus={corpus}", "--query", "caf\udce9"]
     assert program(search.main, arguments) == 2
-    assert capsys.readouterr().err == "error: --query caf\\udce9: the text is not UTF-8\n"
+    remedy = "write the text into a UTF-8 file and give --queries FILE"
+    assert capsys.readouterr().err == f"error: --query caf\\udce9: not UTF-8; {remedy}\n"
 
 
 def splitting(pattern):

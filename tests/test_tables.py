@@ -144,7 +144,8 @@ def test_parquet_files_are_corpora_and_nulls_are_blank(tmp_path, parquet, kind):
 
 
 def test_parquet_mistakes_are_one_line(tmp_path, parquet):
-    assert "a.parquet has no column 'sentence', only text, label, raw: set data.column" in refused(parquet, column="sentence")
+    found = "a.parquet has no column 'sentence', only text, label, raw: name the column of the text with data.column"
+    assert found in refused(parquet, column="sentence")
     assert "a.parquet row 1: label is int, not text" in refused(parquet, column="label")
     assert "a.parquet: column 'raw' has the type binary; give a column of text" in refused(parquet, column="raw")
     empty = write_parquet(tmp_path / "empty.parquet", {"text": [None, ""]})

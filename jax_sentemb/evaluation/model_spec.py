@@ -9,6 +9,7 @@ The text is PATH[@OPTION+OPTION...], or NAME=PATH... to set the name in tables. 
 * postprocessing of the embeddings of a task (whiten, remove-first, unit), applied in the given order.
 """
 
+import os
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -92,7 +93,7 @@ def parse_spec(text: str) -> ModelSpec:
         raise ConfigError(f"--model {error}") from None
     width = _width(text, options)
     options = tuple(option for option in options if not option.isdecimal())
-    label = name or "+".join([model_name(user_path(source).resolve()) or source, *options, *([str(width)] if width else [])])
+    label = name or "+".join([model_name(os.path.abspath(user_path(source))) or source, *options, *([str(width)] if width else [])])
     return ModelSpec(label, source, options, width)
 
 
