@@ -4,6 +4,8 @@ import hashlib
 import html
 import os
 import re
+import shlex
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +43,20 @@ def public_value(value: str) -> str:
     """Return the value of a setting without folders, with a part of its SHA-256 at the end if it had some, so it stays unique."""
     short = without_folders(value)
     return value if short == value else f"{short}~{hashlib.sha256(value.encode()).hexdigest()[:6]}"
+
+
+def shell_command(words: Iterable[str]) -> str:
+    """Return a command line for a POSIX shell. A word with control characters is written as $'...', which bash and zsh read."""
+    return " ".join(map(_shell_word, words))
+
+
+def _shell_word(word: str) -> str:
+    if word.isprintable():
+        return shlex.quote(word)
+    escaped = (
+        character if character.isprintable() and character not in "\\'" else f"\\U{ord(character):08x}" for character in word
+    )
+    return f"$'{''.join(escaped)}'"
 
 
 def model_name(path: str | Path) -> str:

@@ -5,6 +5,7 @@ import json
 import lzma
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -361,6 +362,44 @@ def test_a_shell_joins_the_lines_of_a_command(values):
     lines = command_lines(shlex.join(words))
     assert shlex.split("\n".join(lines).replace(" \\\n", "")) == words
     assert all(line.endswith(" \\") for line in lines[:-1])
+
+
+def test_characters_that_a_terminal_does_not_show_stay_in_the_command():
+    words = ["jax-sentemb", "--config.data.join=\t", "--column", "it's\\a,b\x1b"]
+    line = "".join(command_lines(shlex.join(words))).replace(" \\    ", " ")
+    assert line.isprintable()
+    shell = shutil.which("bash")
+    assert (
+        subprocess.run([shell, "-c", f"printf '%s\\0' {line}"], capture_output=True, check=True).stdout.decode().split("\0")[:-1]
+        == words
+    )
+
+
+def test_a_language_that_the_default_model_does_not_read_gets_no_command_that_would_run(tmp_path, capsys):
+    lines = [line.translate({ord(latin): ord("а") + number for number, latin in enumerate("abcdefghijklmnopqrstuvwxyz")})
+             for line in sentences(60, seed=3)]  # fmt: skip
+    file = corpus_of(tmp_path, [*lines, *(f"{line} а" for line in lines[:30])])
+    assert "--model MODEL" in check(capsys, file, "--vocab-size", 2000)["dedup"]
+    assert run(file, "--vocab-size", 2000) == 0
+    assert "remove them with an encoder of sentences in this language (MODEL)" in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_corpus_of_unknown_pieces_has_no_near_duplicates(tmp_path, capsys):
+    lines = [f"{chr(0x13000 + number)}{chr(0x13100 + number)} {line}" for number, line in enumerate(sentences(60, seed=3))]
+    file = corpus_of(tmp_path, [*lines, *(f"{line} again" for line in lines[:30])])
+    assert run(file, "--weights", "mini-distilled") == 0
+    out = capsys.readouterr().out
+    assert "not checked: too many pieces are unknown" in out
+    assert "jax-sentemb dedup" not in out
+
+
+@pytest.mark.parametrize(("weights", "length", "reads"), [("", 64, 0), ("", 256, 256), ("bert", 128, 0), ("bert", 256, 256)])
+def test_an_export_reads_the_length_that_is_advised(weights, length, reads):
+    advice = advise(CorpusSummary("a.txt", "text", 30_000, length, False, 64, weights, "", 8000))
+    assert advice is not None
+    config = parse(shlex.split(advice.command)[1:])[0]
+    assert (config.data.max_seq_length, config.eval.max_seq_length) == (length, reads)  # 0 reads 128
+    assert weights or (config.optimizer.warmup_steps, config.optimizer.warmup_ratio) == (0, 0.1)
 
 
 def test_too_little_text_gets_no_advice(tmp_path, capsys):

@@ -133,6 +133,8 @@ def test_the_text_says_what_is_no_measurement(monkeypatch, capsys):
         (["--target", "tpu:v5e-8"], "no --config"),
         (["--config", "configs/simcse.py"], "--target"),
         (["--config", "configs/simcse.py", "--target", "tpu"], "is unknown"),
+        (["--config", "micse_low_shot", "--target", "tpu:v5e-8"], "--config has several runs: plan the recipe and settings of one"),
+        (["--config", "simcse", "--target", "tpu:v5e-8", "--config.sweep=train.seed=1,2"], "--config has several runs"),
     ],
 )
 def test_mistakes_are_one_line(options, message, capsys):

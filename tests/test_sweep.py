@@ -14,7 +14,7 @@ import pytest
 from jax_sentemb.cli.program import program
 from jax_sentemb.config import Config, Data, Evaluation, Train, Variant, check
 from jax_sentemb.data import synthetic
-from jax_sentemb.errors import ConfigError, DataError, ModelFileError
+from jax_sentemb.errors import BusyError, ConfigError, DataError, ModelFileError
 from jax_sentemb.main import main
 from jax_sentemb.methods.attention_mi import AttentionMI
 from jax_sentemb.methods.distillation import Distillation
@@ -24,6 +24,7 @@ from jax_sentemb.recipes import override, read_config
 from jax_sentemb.reporting import plot_data
 from jax_sentemb.reporting.html_report import write_report
 from jax_sentemb.reporting.sweep_table import SEVEN, headline, table
+from jax_sentemb.training import run as run_module
 from jax_sentemb.training import sweep_sources
 from jax_sentemb.training.sweep import parse, run_all, variants
 
@@ -395,6 +396,26 @@ def test_a_run_that_failed_is_tried_again_and_those_behind_it_are_kept(tmp_path)
     assert run_all(study(), tmp_path, again) == 0
     assert again.given == [("B", "0", "1")]
     assert len(json.loads((tmp_path / "sweep.json").read_text())) == 8
+
+
+def test_the_tables_of_an_earlier_sweep_do_not_stay(tmp_path, capsys):
+    pytest.importorskip("matplotlib")
+    run_all(study(), tmp_path, Runs())
+    assert "low_shot_differences.png" in capsys.readouterr().out
+    run_all(study("train.seed=1 data.subset_seed=1"), tmp_path, Runs())
+    assert not sorted(tmp_path.glob("low_shot*"))
+    assert "low_shot" not in capsys.readouterr().out
+
+
+def test_two_sweeps_do_not_run_in_one_folder_at_once(tmp_path, monkeypatch):
+    def second(one, folder, **_):
+        with pytest.raises(BusyError, match="is in use by process"):
+            run_module.run(study(), tmp_path)
+        return 75
+
+    monkeypatch.setattr(run_module, "_check_data", lambda *_: None)
+    monkeypatch.setattr(run_module, "_run_one", second)
+    assert run_module.run(study(), tmp_path) == 75
 
 
 def test_the_low_shot_tables_equal_numpy(tmp_path):

@@ -12,7 +12,7 @@ import numpy as np
 
 from jax_sentemb.cli.encode import add_text_options
 from jax_sentemb.cli.program import EXIT_CODES, Parser, leave_out, positive, start
-from jax_sentemb.cli.recommend import Advice, CorpusSummary, advise, advised_length
+from jax_sentemb.cli.recommend import MAX_UNKNOWN, READ_LENGTH, Advice, CorpusSummary, advise, advised_length
 from jax_sentemb.data.corpus import MIN_ORDER_CHECK, TEXTS, is_ordered, is_running_text, several_sentences, words_in_common
 from jax_sentemb.data.corpus_files import open_text, sources_of, text_options
 from jax_sentemb.data.quality import SUSPICIOUS, find_suspicious, histogram, token_lengths
@@ -21,6 +21,7 @@ from jax_sentemb.data.tables import column_names
 from jax_sentemb.data.tokenizer import Tokenizer, new_tokenizer
 from jax_sentemb.data.tokens import Tokens, tokenize
 from jax_sentemb.errors import ARGUMENT, ConfigError, plain
+from jax_sentemb.public_text import shell_command
 from jax_sentemb.system.terminal import json_text, table
 
 EDGES = (4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
@@ -29,6 +30,8 @@ MANY_NEAR = 0.01  # share of near duplicates from which on they are worth removi
 POSITIONS = 512  # of a BERT
 WIDTH, INDENT = 100, 12  # of a line, and of its text below a heading
 STANDARD_INPUT = "standard input"
+ANY_MODEL = "MODEL"  # in a command that needs a model of the reader's
+MOSTLY, SCRIPT_SAMPLE = 0.8, 1000  # share of the letters; sentences whose letters are counted
 LINE_FILES = (".txt", ".txt.gz", ".txt.xz", STANDARD_INPUT)  # their records are lines, not rows of a table
 EPILOG = f"""\
 examples:
@@ -115,7 +118,7 @@ def survey(options: argparse.Namespace) -> dict[str, Any]:
         "corpus.txt" if options.files == "-" else options.files,
         options.column, report["usable"], length, order["consecutive"], options.batch_size, options.weights,
         options.tokenizer, options.vocab_size, pooling, report["unknown_token_rate"], options.join, layers,
-        not order["consecutive"] and order["several_sentences"] >= TEXTS,
+        not order["consecutive"] and order["several_sentences"] >= TEXTS, limit if pooling else READ_LENGTH,
     )  # fmt: skip
     return {
         "files": files,
@@ -123,7 +126,7 @@ def survey(options: argparse.Namespace) -> dict[str, Any]:
         "bytes": sentences.report["bytes"],
         **{name: report[name] for name in ("lines", "blank", "sentences", "usable", "duplicates")},
         "near_duplicates": near,
-        "dedup": _dedup_command(options, files, options.weights if pooling else ""),
+        "dedup": _dedup_command(options, files, options.weights if pooling else "" if _is_latin(records) else ANY_MODEL),
         "tokenizer": str(vocabulary) or f"a new one of {tokenizer.vocab_size} pieces",
         "unknown_token_rate": report["unknown_token_rate"],
         "max_seq_length": length,
@@ -199,13 +202,14 @@ def describe(facts: dict[str, Any]) -> list[str]:
     length = facts["max_seq_length"]
     cut = f"{facts['truncated']:,} ({facts['truncated'] / max(count, 1):.1%}) are cut at max_seq_length={length}"
     whole = tokens["whole_99_percent"]
+    is_unreadable = facts["unknown_token_rate"] > MAX_UNKNOWN
     limit = f", but the limit of the model is {facts['model_limit']}" if whole > facts["model_limit"] else ""
     rows = [
         ("files", f"{', '.join(files[:4])}{more}"),
         *([("column", _column(facts["columns"]))] if facts["columns"] else []),
         ("size", f"{facts['bytes']:,} bytes of text, {facts['lines']:,} lines, {facts['blank']:,} blank"),
         ("sentences", f"{facts['usable']:,} usable; {_duplicates(facts['duplicates'], length)}"),
-        ("near", _near(facts["near_duplicates"])),
+        ("near", "not checked: too many pieces are unknown" if is_unreadable else _near(facts["near_duplicates"])),
         ("tokenizer", f"{facts['tokenizer']}; {facts['unknown_token_rate']:.2%} of the pieces are unknown"),
         ("tokens", f"mean {tokens['mean']}, median {tokens['median']}, 95 % have {tokens['p95']} or fewer{sampled}"),
         ("length", f"{cut}; {_whole(whole, tokens['at_most'])}{limit}"),
@@ -220,7 +224,7 @@ def describe(facts: dict[str, Any]) -> list[str]:
         count = f"{row['sentences']:,} sentence{'s' * (row['sentences'] > 1)}"
         lines += paragraph("suspicious", f"{row['what']}: {count} ({where}); {row['remedy']}")
     lines += [] if facts["suspicious"] else ["suspicious  nothing"]
-    lines += _near_advice(facts["near_duplicates"], facts["dedup"])
+    lines += [] if is_unreadable else _near_advice(facts["near_duplicates"], facts["dedup"])
     return [*lines, *_advice(facts["advice"], facts["usable"])]
 
 
@@ -240,7 +244,7 @@ def paragraph(heading: str, text: str) -> list[str]:
 def command_lines(command: str) -> list[str]:
     """Return the lines of a command, broken before options in the way that a shell joins again."""
     parts: list[str] = []
-    for word in map(shlex.quote, shlex.split(command)):
+    for word in (shell_command([word]) for word in shlex.split(command)):
         if parts and not word.startswith("--"):
             parts[-1] += f" {word}"
         else:
@@ -292,6 +296,14 @@ def _count_near(tokens: Tokens, tokenizer: Tokenizer) -> dict[str, Any]:
     return {**counts._asdict(), "overlap": OVERLAP}
 
 
+def _is_latin(records: Records) -> bool:
+    """Return whether most letters of a sample are those of English, which the default model of `dedup` can read."""
+    count = len(records.sentences)
+    sample = (records.sentences[number] for number in range(0, count, max(1, count // SCRIPT_SAMPLE)))
+    letters = [letter for text in sample for letter in text if letter.isalpha()]
+    return sum(map(str.isascii, letters)) >= MOSTLY * len(letters)
+
+
 def _near(near: dict[str, Any]) -> str:
     share = near["near"] / max(near["sample"], 1)
     return f"{share:.1%} of {near['sample']:,} random sentences share {near['overlap']:.0%} of their pieces with another one"
@@ -301,7 +313,8 @@ def _near_advice(near: dict[str, Any], command: str) -> list[str]:
     """Return what to do about near duplicates, if there are many."""
     if near["near"] < MANY_NEAR * max(near["sample"], 1):
         return []
-    reason = "contrastive training pushes near duplicates apart, which harms it; remove them, and train on the new file:"
+    model = f" with an encoder of sentences in this language ({ANY_MODEL})" if f" {ANY_MODEL} " in command else ""
+    reason = f"contrastive training pushes near duplicates apart, which harms it; remove them{model}, and train on the new file:"
     return [*paragraph("near", reason), *command_lines(command)]
 
 

@@ -1,12 +1,12 @@
 """Run `jax-sentemb distill --model DIR --corpus corpus.txt --output DIR`: make a static table of token vectors of an encoder."""
 
 import argparse
-import shlex
 
 from jax_sentemb.cli.encode import add_text_options, corpus_sentences, naming_model, note
 from jax_sentemb.cli.program import EXIT_CODES, Parser, count, finite, leave_out, positive, start
 from jax_sentemb.errors import ConfigError, plain
 from jax_sentemb.files import user_path
+from jax_sentemb.public_text import shell_command
 from jax_sentemb.system.terminal import Progress
 
 FEW = 2_000  # sentences; a table from so many scored less than one from more text of other kinds
@@ -68,7 +68,7 @@ def main(argv: list[str]) -> int:
     corpus = "corpus.txt" if options.corpus == "-" else options.corpus
     command = ["jax-sentemb", "search", "--model", str(options.output), "--corpus", corpus]
     command += [*text_options(options.column, options.join), "--query", "a text to look for"]
-    print(plain(f"next    {shlex.join(command)}"))
+    print(plain(f"next    {shell_command(command)}"))
     return 0
 
 

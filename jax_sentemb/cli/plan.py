@@ -4,9 +4,10 @@ import json
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from jax_sentemb.cli.encode import note
 from jax_sentemb.cli.program import EXIT_CODES, Parser, start
 from jax_sentemb.cli.train import parse
-from jax_sentemb.errors import flag, plain, spelled
+from jax_sentemb.errors import ConfigError, Setting, flag, plain, spelled
 
 if TYPE_CHECKING:
     from jax_sentemb.planning.plan import Plan
@@ -41,6 +42,10 @@ def _plan(options: Any, argv: list[str]) -> int:
 
     target = parse_target(options.target)
     config, _, _ = parse([argv[0], *_with_files(argv[1:])])
+    if config.sweep or config.variants:
+        raise ConfigError(Setting("--config"), " has several runs: plan the recipe and settings of one of them")
+    if config.pretrain is not None:
+        note("the run of pretrain, which comes first, is not planned: plan its recipe")
     import jax
 
     jax.config.update("jax_platforms", "cpu")  # nothing is run, and an accelerator of this machine may be in use

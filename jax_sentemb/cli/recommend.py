@@ -16,6 +16,7 @@ SMALL = 20_000  # sentences; low-shot training was measured at 1,000 and 10,000
 MIN_TO_DISTIL = 2_000  # sentences
 HELD_OUT = 1_000  # sentences that distill_encoder holds out; a tenth of a smaller corpus
 DISTIL_LENGTH = 64  # tokens of a text in distill_encoder
+READ_LENGTH = 128  # tokens that the export of a BERT reads without eval.max_seq_length
 MIN_SENTENCES = 16  # for fewer sentences, nothing is recommended
 BATCH, STEPS = 64, 50  # values of configs/adapt.py
 MAX_UNKNOWN = 0.02  # with a larger share of unknown pieces, no method is trusted
@@ -43,11 +44,17 @@ class CorpusSummary(NamedTuple):
     join: str = ""  # text between the columns; "": each column is a separate text
     layers: int = 0  # of the weights
     has_texts: bool = False  # most records are texts of several sentences
+    reads: int = READ_LENGTH  # tokens that an export reads without the setting eval.max_seq_length
 
     @property
     def columns(self) -> dict[str, str]:
         """Return the settings about the columns, without those that have their defaults."""
         return text_settings(self.column, self.join)
+
+    @property
+    def lengths(self) -> dict[str, int]:
+        """Return the settings about the length of sentences: an export reads what it was trained with."""
+        return {"data.max_seq_length": self.length} | ({"eval.max_seq_length": self.length} if self.length > self.reads else {})
 
 
 class Alternative(NamedTuple):
@@ -119,7 +126,8 @@ MANY = Choice(
 )
 SCRATCH = Choice(
     "quickstart",
-    {"train.max_steps": -1, "eval.data": ""},
+    # The warm-up is that of the recipe as a share, and its export reads no more than its generated sentences have.
+    {"train.max_steps": -1, "eval.data": "", "optimizer.warmup_steps": 0, "optimizer.warmup_ratio": 0.1, "eval.max_seq_length": 0},
     MEASURED["scratch"]["steps"],
     "low: measured on generated sentences only",
     "`make quickstart`: {steps} steps on 20,000 generated sentences raise Spearman x 100 from {untrained} to {trained}; tf-idf "
@@ -155,8 +163,8 @@ NEIGHBOURS = Choice(
     [],
 )
 NEW_OF_FEW = (
-    "very low: the smallest text with which a new encoder was measured has 20,000 generated sentences; give --weights, or use "
-    "all-MiniLM-L6-v2 or mini-distilled as it is"
+    "very low: the smallest text with which a new encoder was measured has 20,000 generated sentences; give --weights, or, for "
+    "English, use all-MiniLM-L6-v2 or mini-distilled as it is"
 )
 CHECKPOINT = (
     "--config.eval.eval_steps=10 --config.eval.select=retrieval --config.eval.patience=3: select better weights than the last, "
@@ -240,10 +248,10 @@ def _train(corpus: CorpusSummary) -> Advice:
         **corpus.columns,
         **({"data.tokenizer": corpus.tokenizer} if corpus.tokenizer else {}),
         **({"encoder.weights": corpus.weights} if corpus.weights else {"data.vocab_size": corpus.vocab_size}),
-        "data.max_seq_length": corpus.length,
         "data.batch_size": batch,
         **limit,
         **choice.settings,
+        **corpus.lengths,
     }
     return Advice(
         choice.recipe,
@@ -283,7 +291,7 @@ def _distil(corpus: CorpusSummary, text: str, teacher: str, **settings: Any) -> 
     if not corpus.weights or corpus.usable < MIN_TO_DISTIL:
         return []
     flags = {"data.files": corpus.files, **corpus.columns, "encoder.weights": corpus.weights, "method.teacher": teacher, **settings}
-    flags |= {"data.max_seq_length": corpus.length} if corpus.length > DISTIL_LENGTH else {}
+    flags |= corpus.lengths if corpus.length > DISTIL_LENGTH else {}
     flags |= {"train.grad_cache_chunk": CHUNK} if corpus.length >= CHUNKED_LENGTH else {}
     flags |= {"data.validation": corpus.usable // 10} if corpus.usable < 10 * HELD_OUT else {}
     return [Alternative(text, _train_command("distill_encoder", flags))]
@@ -301,7 +309,7 @@ def _adapt(corpus: CorpusSummary) -> Advice:
     batch = min(corpus.batch_size, corpus.usable)
     flags = {"data.files": corpus.files, "encoder.weights": corpus.weights, **corpus.columns}
     flags |= {"data.tokenizer": corpus.tokenizer} if corpus.tokenizer else {}
-    flags |= {"data.max_seq_length": corpus.length} if corpus.length != LENGTHS[0] else {}
+    flags |= corpus.lengths if corpus.length != LENGTHS[0] else {}
     flags |= {"train.grad_cache_chunk": CHUNK} if corpus.length >= CHUNKED_LENGTH and batch % CHUNK == 0 else {}
     flags |= {"data.batch_size": batch} if batch != BATCH else {}
 

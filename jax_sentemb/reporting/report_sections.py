@@ -101,7 +101,7 @@ def _cards(run: Run, curves: Curves) -> list[dict[str, str]]:
 def _scale(name: str, run: Run) -> str:
     """Return what the number of a card is out of, its value by chance, and which direction is better."""
     if name == "diagnostics/retrieval":
-        count = min(run.settings.get("eval.diagnostic_sentences", 512), run.about.get("corpus", {}).get("usable", 512))
+        count = run.about.get("diagnostic_sentences", 512)
         chance = 100 / max(count, 1) * sum(1 / rank for rank in range(1, count + 1))  # the mean of 100 / rank over all ranks
         return f"half a sentence looks for its other half among {count}: mean of 100 / rank, 100 is best, chance {chance:.1f}"
     if name == "validation/loss":

@@ -23,6 +23,7 @@ from jax_sentemb.system import terminal
 REPEATED = ("train.seed", "data.subset_seed", "data.fold")  # runs that differ only in these are one row, with mean and spread
 ARGUMENTS = "arguments"  # argument_folds.NAME; that module loads slowly
 VARIANT, SUBSET = "variant", "data.subset"
+PICTURES = tuple(f"low_shot{part}.{suffix}" for part in ("", "_differences") for suffix in ("png", "csv"))
 GENERATED = "grammar-test"  # is averaged instead of the seven sets if generated pairs are scored
 
 Row = dict[str, Any]
@@ -186,6 +187,8 @@ def write_tables(workdir: Path, rows: list[Row], baselines: Mapping[str, str]) -
     for name, text in texts.items():
         if text:
             write_text(workdir / name, text)
+        else:
+            (workdir / name).unlink(missing_ok=True)  # of an earlier sweep
     sets, done = averaged(rows), [row for row in rows if "scores" in row]
     lines = [
         {
@@ -208,8 +211,10 @@ def write_tables(workdir: Path, rows: list[Row], baselines: Mapping[str, str]) -
 def draw(workdir: Path, rows: Sequence[Row], baselines: Mapping[str, str]) -> None:
     """Draw low_shot.png and, with baselines, low_shot_differences.png (miCSE Figs. 3 and 4).
 
-    If matplotlib is missing, a line is printed instead.
+    If matplotlib is missing, a line is printed instead. Those of an earlier sweep are removed.
     """
+    for name in PICTURES:
+        (workdir / name).unlink(missing_ok=True)
     cells, differences = low_shot_cells(rows), difference_cells(rows, baselines)
     if not cells:
         return

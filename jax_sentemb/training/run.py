@@ -6,7 +6,6 @@ import functools
 import json
 import os
 import platform
-import shlex
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,6 +19,7 @@ from jax_sentemb.files import open_in_place, path_in_errors, user_path, write_al
 from jax_sentemb.formats.checkpoint import check_path
 from jax_sentemb.formats.run_dir import find_export
 from jax_sentemb.parallel import is_main_process
+from jax_sentemb.public_text import shell_command
 from jax_sentemb.reporting.html_report import not_vital, write_report
 from jax_sentemb.system.streams import print_line
 from jax_sentemb.training.setup import prepare
@@ -45,7 +45,8 @@ def run(
         brief: Print the scores of each run in one line, and no table of a study; the caller prints a table.
     """
     if config.sweep or config.variants:
-        code = run_all(config, workdir, functools.partial(_run_one, brief=brief), _check_data, prints_table=not brief)
+        with _locked(workdir):  # two sweeps would replace each other's rows
+            code = run_all(config, workdir, functools.partial(_run_one, brief=brief), _check_data, prints_table=not brief)
         if code != PREEMPTED:
             _report(workdir)
     else:
@@ -82,7 +83,7 @@ def _next_command(config: Config, workdir: Path, export: Path) -> str:
     else:
         command = ["jax-sentemb", "search", "--model", str(workdir), "--corpus", files, *text_options(*columns)]
         command += ["--query", "a sentence to look for"]
-    return shlex.join(command)
+    return shell_command(command)
 
 
 def _next_call(config: Config, export: Path) -> str:
@@ -108,13 +109,7 @@ def _check_folder(workdir: Path) -> None:
 
 def _run_one(config: Config, workdir: Path, begin: Callable[[], None] = lambda: None, brief: bool = False) -> int:
     """Do the same as `run`, for one run of a sweep or without a sweep."""
-    check_path(workdir)
-    try:
-        workdir.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        problem = " is a file: give a directory" if workdir.is_file() else f" cannot be created ({error.strerror}): give another"
-        raise ConfigError(Setting("--workdir", workdir), problem) from error
-    with _lock(workdir) if is_main_process() else contextlib.nullcontext():
+    with _locked(workdir):
         begin()
         if config.pretrain is not None:
             if code := _run_one(_pretraining(config), workdir / "pretrain", brief=brief):
@@ -130,6 +125,17 @@ def _run_one(config: Config, workdir: Path, begin: Callable[[], None] = lambda: 
             raise
         _report(workdir)
         return code
+
+
+def _locked(workdir: Path) -> contextlib.AbstractContextManager[None]:
+    """Make the work directory; return the lock of it, which only the main process takes."""
+    check_path(workdir)
+    try:
+        workdir.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        problem = " is a file: give a directory" if workdir.is_file() else f" cannot be created ({error.strerror}): give another"
+        raise ConfigError(Setting("--workdir", workdir), problem) from error
+    return _lock(workdir) if is_main_process() else contextlib.nullcontext()
 
 
 @contextlib.contextmanager

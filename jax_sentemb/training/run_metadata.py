@@ -9,7 +9,7 @@ from typing import Any
 import jax
 
 from jax_sentemb import __version__, files
-from jax_sentemb.config import Config, Data, Words, flatten
+from jax_sentemb.config import Config, Data, Evaluation, Words, flatten
 from jax_sentemb.data.examples import counts_of_text
 from jax_sentemb.distillation.teacher import published_name, teacher_names
 from jax_sentemb.errors import Setting, note_text
@@ -17,7 +17,7 @@ from jax_sentemb.parallel import is_main_process
 from jax_sentemb.public_text import model_name, without_folders
 from jax_sentemb.settings import unmet
 from jax_sentemb.training.run_sources import vectors_source
-from jax_sentemb.training.setup import RunSetup
+from jax_sentemb.training.setup import RunSetup, sample_size
 from jax_sentemb.training.starting_encoder import Start, dense_layers, is_kept
 from jax_sentemb.types import Params
 
@@ -107,8 +107,8 @@ def description(setup: RunSetup, steps: int, devices: int, data: Data) -> str:
     return "\n".join(f"{name:<10}{text}" for name, text in rows.items() if text)
 
 
-def about(setup: RunSetup, steps: int, params: Params, selected: str) -> dict[str, Any]:
-    """Return the content of run.json: versions, devices, corpus, and number of parameters."""
+def about(setup: RunSetup, steps: int, params: Params, selected: str, evaluation: Evaluation) -> dict[str, Any]:
+    """Return the content of run.json: versions, devices, corpus, and numbers of parameters and of sentences for diagnostics."""
     return {
         **_versions(),
         "devices": {
@@ -118,6 +118,7 @@ def about(setup: RunSetup, steps: int, params: Params, selected: str) -> dict[st
             "processes": jax.process_count(),
         },
         "corpus": setup.examples.report,
+        "diagnostic_sentences": sample_size(setup.examples, setup.parts, evaluation.diagnostic_sentences),
         "steps": steps,
         "parameters": sum(leaf.size for leaf in jax.tree.leaves(params)),
         "selected_by": selected,

@@ -274,8 +274,13 @@ def corpus_sample(setup: RunSetup, count: int, seed: int) -> list[str]:
     return _sample(setup.sentences, setup.examples, setup.parts, count, seed)
 
 
+def sample_size(examples: Examples, parts: int, count: int) -> int:
+    """Return how many sentences `corpus_sample` gives for `count`."""
+    return parts * min(count // parts, len(examples))
+
+
 def _sample(sentences: Lines, examples: Examples, parts: int, count: int, seed: int) -> list[str]:
-    own_count = min(count // parts, len(examples))
+    own_count = sample_size(examples, parts, count) // parts
     chosen = np.random.default_rng(seed).choice(len(examples), own_count, replace=False)
     drawn = read_lines(sentences, examples.line[np.sort(chosen)].tolist())
     return gather_texts(drawn) if parts > 1 else drawn

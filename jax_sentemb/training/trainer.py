@@ -230,7 +230,7 @@ class Trainer:
         flat = flatten(self.config)
         settings = {name: without_folders(value) if isinstance(value, str) else value for name, value in flat.items()}
         write_json(workdir / "config.json", settings)
-        facts = about(setup, self.steps, self.state.params, self.progress.selected_by)
+        facts = about(setup, self.steps, self.state.params, self.progress.selected_by, self.config.eval)
         if self.config.train.average_with_start:
             continued = {name: setup.loaded[name] for name in CONTINUED if name in setup.loaded}
             self.checkpoints.save_start(put_whole(continued, replicated(self.mesh)))
