@@ -20,7 +20,7 @@ from jax_sentemb.cli import dedup
 from jax_sentemb.cli.check import command_lines
 from jax_sentemb.cli.distill import parser as distill_parser
 from jax_sentemb.cli.program import program
-from jax_sentemb.cli.recommend import MIN_SENTENCES, MIN_TO_DISTIL, SMALL, CorpusSummary, advise, advised_length
+from jax_sentemb.cli.recommend import MIN_SENTENCES, MIN_TO_DISTIL, READ_LENGTH, SMALL, CorpusSummary, advise, advised_length
 from jax_sentemb.cli.train import parse
 from jax_sentemb.data.corpus import is_running_text, several_sentences
 from jax_sentemb.data.quality import LONG, OVERLONG, SUSPICIOUS, find_suspicious, histogram, token_lengths
@@ -29,6 +29,7 @@ from jax_sentemb.data.synthetic import sentences
 from jax_sentemb.data.tokenizer import Tokenizer
 from jax_sentemb.methods.mirror_bert import MirrorBERT
 from jax_sentemb.methods.neighbours import Neighbours
+from jax_sentemb.training.starting_encoder import MAX_SEQ_LENGTH
 
 ROOT = Path(__file__).parents[1]
 PLAIN = [
@@ -399,6 +400,7 @@ def test_an_export_reads_the_length_that_is_advised(weights, length, reads):
     assert advice is not None
     config = parse(shlex.split(advice.command)[1:])[0]
     assert (config.data.max_seq_length, config.eval.max_seq_length) == (length, reads)  # 0 reads 128
+    assert MAX_SEQ_LENGTH == READ_LENGTH
     assert weights or (config.optimizer.warmup_steps, config.optimizer.warmup_ratio) == (0, 0.1)
 
 
