@@ -46,11 +46,12 @@ def public_value(value: str) -> str:
 
 
 def shell_command(words: Iterable[str]) -> str:
-    """Return a command line for a POSIX shell. A word with control characters is written as $'...', which bash and zsh read."""
-    return " ".join(map(_shell_word, words))
+    """Return a command line for a shell."""
+    return " ".join(map(shell_word, words))
 
 
-def _shell_word(word: str) -> str:
+def shell_word(word: str) -> str:
+    """Return a word quoted for a POSIX shell; one with control characters as $'...', which bash and zsh read."""
     if word.isprintable():
         return shlex.quote(word)
     escaped = (

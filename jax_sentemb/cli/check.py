@@ -21,7 +21,7 @@ from jax_sentemb.data.tables import column_names
 from jax_sentemb.data.tokenizer import Tokenizer, new_tokenizer
 from jax_sentemb.data.tokens import Tokens, tokenize
 from jax_sentemb.errors import ARGUMENT, ConfigError, plain
-from jax_sentemb.public_text import shell_command
+from jax_sentemb.public_text import shell_word
 from jax_sentemb.system.terminal import json_text, table
 
 EDGES = (4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
@@ -244,7 +244,7 @@ def paragraph(heading: str, text: str) -> list[str]:
 def command_lines(command: str) -> list[str]:
     """Return the lines of a command, broken before options in the way that a shell joins again."""
     parts: list[str] = []
-    for word in (shell_command([word]) for word in shlex.split(command)):
+    for word in map(shell_word, shlex.split(command)):
         if parts and not word.startswith("--"):
             parts[-1] += f" {word}"
         else:

@@ -126,7 +126,7 @@ MANY = Choice(
 )
 SCRATCH = Choice(
     "quickstart",
-    # The warm-up is that of the recipe as a share, and its export reads no more than its generated sentences have.
+    # As a share of the steps, since few may follow; and the recipe's own export cuts texts at 48 tokens.
     {"train.max_steps": -1, "eval.data": "", "optimizer.warmup_steps": 0, "optimizer.warmup_ratio": 0.1, "eval.max_seq_length": 0},
     MEASURED["scratch"]["steps"],
     "low: measured on generated sentences only",
