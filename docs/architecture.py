@@ -2,6 +2,7 @@
 
 import argparse
 import ast
+import functools
 import re
 import subprocess
 import sys
@@ -35,6 +36,7 @@ PATH = {
 BESIDE = ("config.py", "settings.py", "data/batches.py")
 
 
+@functools.cache
 def lines_of_code(file: Path) -> set[int]:
     """Return the numbers of the lines of a file that have code."""
     with file.open("rb") as opened:
@@ -51,6 +53,7 @@ def lines(file: Path) -> int:
     return len(lines_of_code(file))
 
 
+@functools.cache
 def functions() -> list[tuple[int, int, str]]:
     """Return (lines of code, arguments without self, name and file) of each function of the package."""
     found = []
