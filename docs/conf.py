@@ -28,6 +28,7 @@ include_patterns = [
     "experiments/data.md",
     "experiments/**/README.md",
     "experiments/arguments/results.md",
+    "tests/README.md",
     "tests/data/README.md",
 ]
 exclude_patterns = [

@@ -6,7 +6,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 SETTINGS = ROOT / "docs/settings.md"  # by docs/settings.py from docstrings and comments
 PAGES = [ROOT / "README.md", *(page for page in sorted((ROOT / "docs").rglob("*.md")) if page != SETTINGS)]
-LISTED = [*PAGES, *ROOT.glob("*.md"), *ROOT.glob("benchmarks/*.md"), *ROOT.glob("experiments/*/*.md")]
+LISTED = [*PAGES, *ROOT.glob("*.md"), *ROOT.glob("benchmarks/*.md"), *ROOT.glob("tests/*.md"), *ROOT.glob("experiments/*/*.md")]
 
 
 def blocks(page, kinds):

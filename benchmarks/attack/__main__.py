@@ -1,8 +1,8 @@
-"""Attack the commands and the library from outside: `python benchmarks/attack [CLASS ...]` prints the table of docs/reliability.md.
+"""Attack the commands and the library from outside: `python benchmarks/attack [CLASS ...]` prints a table of results.
 
-Classes run in the order of their numbers. Numbers on the command line select some of them. Every command runs in its own process
-with a time limit. "Refused" means that it ends with the expected exit code and one line without a traceback. The exit code of this
-script is 1 if an attack succeeded.
+tests/README.md has the table. Classes run in the order of their numbers. Numbers on the command line select some of them. Every
+command runs in its own process with a time limit. "Refused" means that it ends with the expected exit code and one line without a
+traceback. The exit code of this script is 1 if an attack succeeded.
 """
 
 import os
