@@ -298,9 +298,8 @@ class Trainer:
         encoders = self.config.method.encoders(params)
         default, *other_names = encoders
         scores = {default: default_score}
-        if (
-            step and "/" in self.progress.selected_by
-        ):  # at step 0 all are equal; the validation loss is that of all encoders together
+        # At step 0 all are equal. The validation loss is that of all encoders together.
+        if step and "/" in self.progress.selected_by:
             measured = {name: self.measures.of_encoder(step, encoders[name], f"{name} encoder") for name in other_names}
             scores |= {name: score(self.progress.selected_by, values) for name, values in measured.items()}
         best = better(scores)
