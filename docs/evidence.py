@@ -85,11 +85,11 @@ topic, fold, task). The table of claims counts plain 95 % intervals. The correct
 those of the single settings below.
 
 **The correction** is that of Holm, once for each of three questions. Is a difference not 0? Is it
-within ±{PRACTICAL}? Is it below the published one? The family of each question has every setting that can
-decide a claim and has more than one seed. Settings that do not decide are in no family, and their
-intervals below are plain 95 % intervals. An interval below is the one for the first question. The
-interval of the second may be narrower. So a row more or less in a family can change the verdict of
-another claim whose interval ends near 0.
+within ±{PRACTICAL}? Is it below the published one? The family of each question has every setting
+that can decide a claim and has more than one seed. Settings that do not decide are in no family,
+and their intervals below are plain 95 % intervals. An interval below is the one for the first
+question. The interval of the second may be narrower. One row more or fewer in a family can
+therefore change the verdict of another claim whose interval ends near 0.
 
 A claim takes the verdict of its decided settings. It is undecided if some of them are above 0 and
 others are not. Where a run has two checkpoints, the one that the development set selects counts,

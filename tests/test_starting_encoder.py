@@ -136,7 +136,7 @@ def test_check_advises_a_short_training_of_a_sentence_encoder_or_none(encoder, c
     assert shlex.split(advice["command"])[-3:] == expected
     assert advice["steps"] == read_config("adapt").train.max_steps
     assert any(
-        "encode --model" in other["command"] and "with the pooling mean" in other["text"] for other in advice["alternatives"]
+        "encode --model" in other["command"] and "with the mean pooling" in other["text"] for other in advice["alternatives"]
     )
 
 

@@ -2,7 +2,7 @@
 
     python experiments/stronger/texts.py --data DIR --output texts
     python experiments/stronger/distil.py STAGE --texts texts --data DIR --teacher MINILM --mini mini-2 \\
-        --glove glove.6B.300d.npz --output runs/distil
+        --output runs/distil
 
 Stages: `baselines` (not trained), `choose` (one seed of each setting; no labels are read), `final` (five seeds of the chosen
 settings), `curve` (scores along a run on Wikipedia and on mixed text), `matryoshka` (scores of short embeddings: prefixes that were
@@ -30,14 +30,10 @@ from study_data import add_rows, parse, read_rows
 from jax_sentemb.config import Config, check
 from jax_sentemb.data.corpus_files import open_corpus
 from jax_sentemb.data.tokens import Subsample
-from jax_sentemb.data.word_vectors import read_word_vectors
 from jax_sentemb.distillation.teacher import teacher_vectors
 from jax_sentemb.evaluation.agreement import agreement
 from jax_sentemb.evaluation.catalog import load_sts
-from jax_sentemb.evaluation.model_spec import load_eval_model
 from jax_sentemb.evaluation.sts import correlate_tasks, task_cosines
-from jax_sentemb.evaluation.sts_data import StsTask
-from jax_sentemb.evaluation.word_baselines import FixedSIF, split_words
 from jax_sentemb.files import read_json, write_json
 from jax_sentemb.formats.run_dir import read_checkpoint, read_metadata
 from jax_sentemb.inference.export import export_run
@@ -295,7 +291,7 @@ def width_rows(options: argparse.Namespace, row: dict[str, Any], cuts: dict[str,
 
 
 def baselines(options: argparse.Namespace) -> Iterator[Run]:
-    """Yield what is not trained here: mini-2 by each pooling, layers, GloVe with SIF weights, the teacher, its static table."""
+    """Yield what is not trained here: mini-2 by each pooling, layers, the teacher, its static table."""
     models = {f"mini-2, {pooling}": f"{options.mini}@{pooling}" for pooling in ("cls", "mean", "first_last")}
     models |= {"the teacher": str(options.teacher)} | (
         {"static table of the teacher": str(options.static)} if options.static else {}
@@ -310,9 +306,6 @@ def baselines(options: argparse.Namespace) -> Iterator[Run]:
     for layers in ("1,2,3", "1,3,5", "2,4,6"):
         name = f"layers {layers}, not trained"
         yield name, 0, functools.partial(untrained, options, name, LAYERS | {"encoder.layers": layers})
-    if options.glove:
-        yield "GloVe, SIF and first component of the scored text", 0, functools.partial(sif_of_scored_text, options)
-        yield "GloVe, SIF and first component of Wikipedia", 0, functools.partial(sif_of_wikipedia, options)
 
 
 def untrained(options: argparse.Namespace, name: str, settings: dict[str, Any]) -> dict[str, Any]:
@@ -327,33 +320,6 @@ def agreeing(options: argparse.Namespace, embed: Callable[[Any], np.ndarray]) ->
     vectors = teacher_vectors(str(options.teacher), "bfloat16", sentences, Subsample(min(2048, len(sentences)), 0))
     found = agreement(embed(list(sentences)), vectors.take(np.arange(len(sentences))), None)
     return {name: f"{value:.2f}" for name, value in found.items()}
-
-
-def sif_of_scored_text(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the row of GloVe with weights and first component of each scored set, as published (`sif+remove-first`)."""
-    scores, values = Scores(options.senteval), {}
-    for name, task in scores.tasks.items():
-        texts = sentences_of(task)
-        model = load_eval_model(
-            f"{options.glove}@sif+remove-first", lambda texts=texts: {word for text in texts for word in text.split()}
-        )
-        vectors = dict(zip(texts, model.finish(model.fit(texts)(texts)), strict=True))
-        embed = lambda some, vectors=vectors: np.stack([vectors[text] for text in some])  # noqa: E731
-        values[name] = correlate_tasks(task_cosines(embed, {name: task}), {name: task})[name]["spearman"]["all"]
-    return as_row("GloVe, SIF and first component of the scored text", values | {"mean": float(np.mean(list(values.values())))})
-
-
-def sif_of_wikipedia(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the row of GloVe with weights and first component of Wikipedia only (Arora, Liang and Ma 2017)."""
-    scores, wiki = Scores(options.senteval), list(open_corpus(str(options.texts / "wiki.txt")))
-    texts = [*wiki, *(text for task in scores.tasks.values() for text in sentences_of(task))]
-    vectors = read_word_vectors(options.glove, {word for text in texts for word in split_words(text).split()})
-    return as_row("GloVe, SIF and first component of Wikipedia", scores(FixedSIF.fitted(vectors, 1e-3, wiki).encode))
-
-
-def sentences_of(task: StsTask) -> list[str]:
-    """Return the distinct sentences of a set."""
-    return list(dict.fromkeys(text for pairs in task.subsets.values() for side in (pairs.first, pairs.second) for text in side))
 
 
 def as_row(name: str, values: dict[str, float]) -> dict[str, Any]:
@@ -380,7 +346,6 @@ def main() -> None:
     parser.add_argument("stage", choices=stages)
     for name in ("texts", "teacher", "mini", "output"):
         parser.add_argument(f"--{name}", type=Path, required=True)
-    parser.add_argument("--glove", type=Path, help="GloVe vectors; without them their baselines are left out")
     parser.add_argument("--static", type=Path, help="a static table of the teacher (jax-sentemb distill)")
     parser.add_argument(
         "--precision", choices=("float32", "bfloat16"), default="bfloat16", help="float32 is faster on a CPU without AVX-512"

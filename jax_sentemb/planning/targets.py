@@ -43,7 +43,7 @@ EXAMPLES = "tpu:v5e-16, tpu:v5p-128, v6e (the smallest slice), tpu:2xv5e-256 (tw
 COMPILERS = {"tpu": ("libtpu",), "cuda": ("jax_cuda13_plugin", "jax_cuda12_plugin")}  # any of these packages
 INSTALL = {
     "tpu": "the TPU compiler is not installed: pip install libtpu (0.5 GB; no TPU is needed)",
-    "cuda": "the GPU compiler is not installed: pip install 'jax[cuda13]' (4 GB; no GPU is needed)",
+    "cuda": "the GPU compiler is not installed: pip install 'jax[cuda13]' (the extra plan-cuda; 4 GB, no GPU is needed)",
 }
 
 

@@ -35,7 +35,7 @@ CURVES = {  # any other number has its name as title
     "diagnostics/alignment": Curve(
         "alignment",
         "squared distance",
-        "of the two halves of a sentence, 0 to 4; it rises when vectors spread out, so that alone it is no damage",
+        "of the two halves of a sentence, 0 to 4; it rises when vectors spread out, so a rise alone is no damage",
     ),
     "diagnostics/uniformity": Curve("uniformity", "log of a mean", "lower is more even, 0 is collapse"),
     "diagnostics/spread": Curve("spread", "0 to 1", "1 is isotropic, 0 is collapse"),
