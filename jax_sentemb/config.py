@@ -62,7 +62,8 @@ class Encoder:
     # Layers of `weights` to start from: a count, spread evenly up to the last layer ("3" of 6: 2, 4 and 6), or their numbers from 1
     # in rising order ("1,3,5"; "6," is one layer). Empty: all layers.
     layers: str = ""
-    # Which pooling to use for a sentence encoder (a directory with modules.json): that of the directory or that of the method.
+    # Which pooling to use for a sentence encoder (a directory with modules.json): that of the directory or that of the method. Its
+    # prompts are used in both cases.
     readout: str = setting("directory", choices=("directory", "method"), used_if="weights")
     from_scratch: bool = True  # whether a new encoder is trained if `weights` is empty; False: that is an error
 

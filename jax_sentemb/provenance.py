@@ -40,7 +40,7 @@ TEXT_INDEX = FileType("index", 2, ())
 LINE_NUMBERS = FileType("lines", 2, ())
 DIGEST = FileType("sha256", 1, ())
 VOCABULARY = FileType("vocabulary", 1, ())
-TOKENS = FileType("tokens", 6, ())
+TOKENS = FileType("tokens", 7, ())
 PACKED_ROWS = FileType("packed", 3, ())
 
 VECTORS = FileType("vectors", 3, ("encode the corpus into a new directory or file",))

@@ -14,6 +14,8 @@ import pytest
 from jax_sentemb.cli import compare
 from jax_sentemb.cli.program import program
 from jax_sentemb.data import synthetic
+from jax_sentemb.errors import ConfigError
+from jax_sentemb.evaluation import model_spec
 from jax_sentemb.training import run
 from tests.pages import ROOT
 
@@ -141,6 +143,17 @@ def test_a_mistake_is_one_line_before_any_run(folder, tmp_path, capsys, monkeypa
     assert message in error
     assert error.count("\n") == 1
     assert not (tmp_path / "work").exists()
+
+
+def test_the_word_baselines_read_the_text_of_the_runs(folder, tmp_path, monkeypatch):
+    def read(sentences):
+        raise ConfigError("|".join(sentences))
+
+    monkeypatch.setattr(model_spec, "tf_idf_baselines", read)
+    table = write(tmp_path / "corpus.csv", ["title,text", "one,two", "three,four"])
+    options = ["--recipes", "simcse", "--column", "title,text", "--config.data.join= / ", "--workdir", str(tmp_path / "work")]
+    with pytest.raises(ConfigError, match=r"^one / two\|three / four$"):
+        compare.main([*command(folder, *options), "--corpus", str(table)])
 
 
 def test_a_recipe_with_labels_is_refused_before_the_first_run_trains(folder, tmp_path, capsys):

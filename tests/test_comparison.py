@@ -66,7 +66,7 @@ def test_a_recipe_cannot_have_the_name_of_the_start(folder):
 def test_a_recipe_with_settings_that_all_runs_share_is_refused(folder):
     """Its evaluation would be left out without a word."""
     base = base_config("corpus.txt", "text", "", folder / "data")
-    for name, value in (("eval.max_seq_length", 20), ("eval.teacher", "mini"), ("encoder.dropout", 0.2)):
+    for name, value in (("eval.max_seq_length", 20), ("eval.teacher", "mini"), ("encoder.dropout", 0.2), ("data.join", "'; '")):
         (folder / "mine.yaml").write_text(f"recipe: simcse\n{name}: {value}\n")
         with pytest.raises(ConfigError, match=f"mine changes {name}, which all runs share; remove it"):
             comparison([str(folder / "mine.yaml")], 1, base, Budget(100, 16, 20, "mean"))

@@ -14,7 +14,7 @@ import pytest
 
 from jax_sentemb.data import text_file
 from jax_sentemb.data.cache import cache_folder
-from jax_sentemb.data.corpus_files import open_corpus
+from jax_sentemb.data.corpus_files import open_corpus, open_text
 from jax_sentemb.data.tokenizer import new_tokenizer
 from jax_sentemb.errors import ConfigError, DataError, ResourceError
 
@@ -73,8 +73,8 @@ def test_a_line_break_inside_a_field_is_a_space_and_a_missing_column_is_named(tm
     assert "only name, sentence" in refused(path)
     with pytest.raises(ConfigError, match="is empty"):
         open_corpus(str(path), column=" ,")
-    (tmp_path / "a.jsonl").write_text('{"text": "a\\nb"}\n{"texts": 1}\n')
-    assert "line 2 has no key 'text'" in refused(tmp_path / "a.jsonl")
+    (tmp_path / "a.jsonl").write_text('{"texts": 1, "more": 2}\n{"text": "a"}\n')
+    assert "line 1 has no key 'text', only texts, more: name the column" in refused(tmp_path / "a.jsonl")
     (tmp_path / "b.csv").write_text("a,text\n1\n")
     assert "line 2 has 1 fields" in refused(tmp_path / "b.csv")
 
@@ -83,9 +83,11 @@ def test_a_line_break_inside_a_field_is_a_space_and_a_missing_column_is_named(tm
     ("row", "named"),
     [
         ("{", "line 2: not JSON"),
-        ("[1]", "line 2 has no key"),
-        ('{"text": 3}', "line 2: text is int"),
-        ('{"text": null}', "line 2: text is NoneType"),
+        ("[1]", "line 2 is a list, not an object"),
+        ("null", "line 2 is missing, not an object"),
+        ('{"text": 3}', "line 2: text is a number, not text"),
+        ('{"text": ["good"]}', "line 2: text is a list, not text"),
+        ('{"text": true}', "line 2: text is true or false, not text"),
         ('{"text": "\\ud800"}', "surrogate"),
         ("[" * 100_000, "line 2: not JSON"),
     ],
@@ -96,6 +98,14 @@ def test_a_bad_json_row_is_named(tmp_path, row, named):
     assert named in refused(path)
     path.write_text('{"text": "good"}\n{"text": "good again"}\n', encoding="utf-8")
     assert len(open_corpus(str(path))) == 2  # the failed conversion left nothing behind
+
+
+@pytest.mark.parametrize("row", ['{"text": null}', "{}", '{"text": ""}'])
+def test_a_json_row_without_text_is_blank_and_keeps_its_number(tmp_path, row):
+    path = tmp_path / "a.jsonl"
+    path.write_text(f'{{"text": "good"}}\n{row}\n{{"text": "better"}}\n', encoding="utf-8")
+    assert list(open_corpus(str(path))) == ["good", "better"]
+    assert [open_text("--corpus", str(path), "text").texts[row] for row in range(3)] == ["good", "", "better"]
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.jsonl", "a.txt"])

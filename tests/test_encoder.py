@@ -291,8 +291,8 @@ def test_prompts_tokens_and_tensors_are_those_of_sentence_transformers(workdir, 
         np.testing.assert_allclose(ours.encode(texts, **options), theirs.encode(texts, **options), atol=1e-5)
     np.testing.assert_allclose(ours.encode_query(texts), theirs.encode_query(texts), atol=1e-5)
     np.testing.assert_allclose(ours.encode_document(texts[0]), theirs.encode_document(texts[0]), atol=1e-5)
-    assert (ours.prompt_for("query"), ours.prompt_for("document")) == ("query", "passage")
-    assert SentenceEncoder(workdir / "export").prompt_for("query") is None
+    assert (ours.prompt_for("query"), ours.prompt_for("document")) == (settings["prompts"]["query"], settings["prompts"]["passage"])
+    assert SentenceEncoder(workdir / "export").prompt_for("query") == ""
     for shaping in ({"truncate_dim": 2}, {"normalize_embeddings": True}, {"precision": "int8"}):
         with pytest.raises(ConfigError, match=f"{next(iter(shaping))} is for sentence embeddings"):
             ours.encode(texts, output_value="token_embeddings", **shaping)

@@ -373,8 +373,8 @@ def test_mistakes_are_named(models, tmp_path, capsys, arguments, code, message):
         ("qrels/test.tsv", "query-id\tcorpus-id\tscore\nq1\td1\t0\n", "test.tsv has no judgement above 0"),
         ("corpus.jsonl", '{"text": "a"}\n', "record 0 has no _id|no key '_id'"),
         ("corpus.jsonl", '{"_id": "d1", "text": "a"}\n{"_id": "d1", "text": "b"}\n', "_id 'd1' occurs twice"),
-        ("corpus.jsonl", '{"_id": "d1", "text": 3}\n', "text is int, not text"),
-        ("corpus.jsonl", '{"_id": "d1", "title": 3, "text": "a"}\n', "title is int, not text"),
+        ("corpus.jsonl", '{"_id": "d1", "text": 3}\n', "text is a number, not text"),
+        ("corpus.jsonl", '{"_id": "d1", "title": 3, "text": "a"}\n', "title is a number, not text"),
         ("corpus.jsonl", '{"_id": "d1"}\n', "has no key 'text'"),
         ("queries.jsonl", '{"_id": "q1", "text": ""}\n', "contains no sentence"),
     ],
@@ -451,7 +451,7 @@ def test_ids_that_fit_no_judgement_are_refused(beir):
         RetrievalTask("--retrieval", beir)
     changed_ids_of_lists = [json.dumps({"_id": [row], "text": "a text"}) for row in range(3)]
     write_lines(beir / "corpus.jsonl", changed_ids_of_lists)
-    with pytest.raises(DataError, match="record 0: _id is list, not text or a number"):
+    with pytest.raises(DataError, match="record 0: _id is a list, not text or a number"):
         RetrievalTask("--retrieval", beir)
 
 

@@ -102,8 +102,13 @@ def test_capital_letters_make_no_difference_in_classes(tmp_path):
 
 
 def test_what_is_no_text_is_named():
-    with pytest.raises(DataError, match="row 3: sentence2 is int, not text"):
+    with pytest.raises(DataError, match="row 3: sentence2 is a number, not text"):
         make_pairs([("row 3", ("a", 5, 1.0))], (), "x")
+
+
+def test_pairs_without_a_text_are_left_out():
+    pairs = make_pairs([("row 0", ("a", None, 1.0)), ("row 1", (None, "b", 2.0)), ("row 2", ("a", "b", 3.0))], (), "x")
+    assert (pairs.labels.tolist(), pairs.unlabelled) == ([3.0], 2)
 
 
 def test_a_plain_text_file_has_no_pairs(tmp_path):

@@ -40,6 +40,7 @@ from jax_sentemb.training.starting_encoder import (
     begins_as_start,
     dense_notes,
     judging_teacher,
+    kept_settings,
     read_start,
     start_as_teacher,
     with_start,
@@ -54,7 +55,7 @@ SENTENCES = synthetic.sentences(200, 0)
 def encoder(tmp_path_factory):
     """A sentence encoder: mean pooling, unit length, 40 tokens, a prompt."""
     folder = tmp_path_factory.mktemp("start")
-    settings = EncodeSettings({"query": "q: "}, "query", "dot")
+    settings = EncodeSettings({"text": "q: "}, "text", "dot")
     write_export(folder / "model", tiny_model(SENTENCES, 300, normalize=True, settings=settings))
     (folder / "corpus.txt").write_text("\n".join(SENTENCES) + "\n", encoding="utf-8")
     return folder / "model"
@@ -79,10 +80,34 @@ def test_pooling_and_length_of_the_directory_take_the_place_of_the_methods(encod
 
 def test_a_method_may_ask_for_its_own_and_one_with_a_convolution_says_so(encoder):
     asked = config_of(encoder, SimCSE(), readout="method", eval=Evaluation(max_seq_length=9))
-    assert started(asked) == (asked, [])
+    config, notes = started(asked)
+    assert config == asked
+    assert len(notes) == 1
+    assert "has the prompt 'q: '" in notes[0]
     config, notes = started(config_of(encoder, ISBERT()))
     assert config.method == ISBERT()
     assert "needs its own embedding" in notes[0]
+
+
+def test_prompts_stay_with_any_readout_and_the_width_with_the_embedding_of_the_start(tmp_path):
+    cut = EncodeSettings({"query": "q: "}, None, "dot", 8)
+    write_export(tmp_path / "model", tiny_model(SENTENCES, 300, settings=cut))
+
+    def kept(method, **settings):
+        config = config_of(tmp_path / "model", method, **settings)
+        return kept_settings(started(config)[0], read_start(config))
+
+    assert kept(SimCSE()) == cut
+    assert kept(Distillation(teacher="x", output="student")) == cut
+    for other in (kept(SimCSE(), readout="method"), kept(ISBERT()), kept(Distillation(teacher="x"))):
+        assert other == cut._replace(truncate_dim=None)
+    assert kept_settings(config_of(encoder_without_pooling(tmp_path), SimCSE()), None) == EncodeSettings()
+
+
+def encoder_without_pooling(folder):
+    shutil.copytree(folder / "model", folder / "plain")
+    (folder / "plain" / "modules.json").unlink()
+    return folder / "plain"
 
 
 def test_plain_encoders_and_masked_language_models_keep_what_recipes_say(encoder, tmp_path):
@@ -357,7 +382,7 @@ def test_a_run_scores_the_numbers_that_its_export_keeps(tmp_path):
     options = {
         "method.teacher": tmp_path / "teacher", "encoder.layers": "1,", "encoder.dropout": 0.0, "data.validation": 40,
         "eval.dev": beir_folder(tmp_path / "beir"), "train.max_steps": 1, "data.max_seq_length": 40,
-        "optimizer.learning_rate": 1e-9,
+        "optimizer.learning_rate": 1e-9, "method.output": "student",
     }  # fmt: skip
     scores = train_adapt(tmp_path / "model", tmp_path / "run", recipe="distill_encoder", **options)
     exported = SentenceEncoder(tmp_path / "run" / "export")
@@ -401,7 +426,8 @@ def test_the_start_can_be_a_teacher(encoder, tmp_path):
     config, notes = started(distilled(plain, "words:16,start"))
     assert config.method.teacher == f"words:16,{plain}@mean"
     assert notes == [f"{plain}@mean is not a sentence encoder, so as its own teacher it teaches little; start from one"]
-    assert started(distilled(encoder, str(encoder), readout="method"))[1] == []  # it is a sentence encoder
+    notes = started(distilled(encoder, str(encoder), readout="method"))[1]
+    assert [note for note in notes if "prompt" not in note] == []  # it is a sentence encoder
     with pytest.raises(ConfigError, match=r"means the encoder before the training: give encoder\.weights"):
         started(distilled("", "start"))
 

@@ -57,7 +57,7 @@ def test_hugging_face_mistakes_are_one_line(saved):
     for split in ("test", "train[:1]"):
         assert f"is a single data set, without a split '{split}'; leave :{split} out" in refused(f"hf:{saved}/one:{split}")
     assert "no column 'sentence', only text, label" in refused(f"hf:{saved}/one", column="sentence")
-    assert "row 0: label is int, not text" in refused(f"hf:{saved}/one", column="label")
+    assert "row 0: label is a number, not text" in refused(f"hf:{saved}/one", column="label")
     assert "cannot be loaded" in refused(f"hf:{saved}/absent")
     assert "write hf:NAME" in refused("hf:", ConfigError)
 
@@ -146,7 +146,7 @@ def test_parquet_files_are_corpora_and_nulls_are_blank(tmp_path, parquet, kind):
 def test_parquet_mistakes_are_one_line(tmp_path, parquet):
     found = "a.parquet has no column 'sentence', only text, label, raw: name the column of the text with data.column"
     assert found in refused(parquet, column="sentence")
-    assert "a.parquet row 1: label is int, not text" in refused(parquet, column="label")
+    assert "a.parquet row 1: label is a number, not text" in refused(parquet, column="label")
     assert "a.parquet: column 'raw' has the type binary; give a column of text" in refused(parquet, column="raw")
     empty = write_parquet(tmp_path / "empty.parquet", {"text": [None, ""]})
     assert "contains no sentence (2 lines" in refused(empty)

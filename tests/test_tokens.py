@@ -44,12 +44,13 @@ def corpus(write):
 
 @pytest.fixture
 def encoded(monkeypatch):
-    """Counts the sentences that are really tokenised."""
+    """Counts the sentences that are really tokenised; not an empty one, which shows what a row without text has."""
     counts = []
     original = Tokenizer.encode
 
     def encode(self, sentences, max_seq_length):
-        counts.append(len(sentences))
+        if sentences != [""]:
+            counts.append(len(sentences))
         return original(self, sentences, max_seq_length)
 
     monkeypatch.setattr(Tokenizer, "encode", encode)
@@ -164,6 +165,12 @@ def test_a_corpus_without_a_usable_sentence_has_no_rows(tokenizer, write, tmp_pa
     tokens = tokenize(write(["\u200b", "\u0301"]), tokenizer, 8, tmp_path)
     assert len(tokens) == 0
     assert tokens.report["usable"] == 0
+
+
+@pytest.mark.parametrize("prompt", ["", "ba be "])
+def test_a_row_without_a_piece_of_its_text_is_blank_with_a_prompt_too(tokenizer, write, tmp_path, prompt):
+    tokens = tokenize(write(["ba", "\u200b", "be", "\u0301"]), tokenizer.with_prompt(prompt), 8, tmp_path)
+    assert (tokens.line.tolist(), tokens.report["usable"], tokens.report["blank"]) == ([0, 2], 2, 2)
 
 
 def test_the_second_time_nothing_is_tokenised(tokenizer, corpus, tmp_path, encoded):
@@ -286,7 +293,8 @@ def test_a_subset_that_cannot_be_drawn_is_one_line(tokenizer, corpus, tmp_path):
 
 def test_large_vocabularies_are_stored_whole(tokenizer, corpus, tmp_path, monkeypatch):
     def encode(self, sentences, max_seq_length):
-        return [np.array([2, 65536 + number, 3], np.int32) for number in range(len(sentences))], 0
+        rows = [[2, 65536 + number, 3] if sentence else [2, 3] for number, sentence in enumerate(sentences)]
+        return [np.array(row, np.int32) for row in rows], 0
 
     monkeypatch.setattr(Tokenizer, "encode", encode)
     monkeypatch.setattr(tokenizer, "vocab_size", 70_000)

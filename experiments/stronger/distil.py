@@ -25,7 +25,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from study_data import add_rows, parse, read_rows
+from study_data import STOPS, add_rows, parse, read_rows
 
 from jax_sentemb.config import Config, check
 from jax_sentemb.data.corpus_files import open_corpus
@@ -209,7 +209,11 @@ def final(options: argparse.Namespace) -> Iterator[Run]:
 
 def curve(options: argparse.Namespace) -> Iterator[Run]:
     """Yield runs that keep the checkpoint of each step of the curve, which are then scored."""
-    kept = {"train.max_steps": CURVE_STEPS[-1], "train.save_steps": CURVE_STEPS[0], "train.keep_checkpoints": len(CURVE_STEPS)}
+    kept = {
+        "train.max_steps": CURVE_STEPS[-1],
+        "train.save_steps": CURVE_STEPS[0],
+        "train.keep_checkpoints": len(CURVE_STEPS) + STOPS,
+    }
 
     def points(setting: str, settings: dict[str, Any]) -> list[dict[str, Any]]:
         train(options, setting, settings | kept | {"eval.eval_steps": 0, "eval.select": "last"}, 1)

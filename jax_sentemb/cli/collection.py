@@ -278,7 +278,7 @@ class Opener:
             check_sources(sources())
 
         def encode(texts: list[str]) -> EncodedSentences:
-            keywords = {"truncate_dim": width, "prompt_name": prompt, "chunks": chunks}
+            keywords = {"truncate_dim": width, "prompt": prompt, "chunks": chunks}
             vectors = self.encoder.encode(texts, self.options.batch_size, True, **keywords)
             return EncodedSentences(np.asarray(vectors), self.encoder.truncated)
 

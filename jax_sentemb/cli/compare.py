@@ -68,7 +68,8 @@ def main(argv: list[str]) -> int:
         from jax_sentemb.training.run import run
 
         use_compilation_cache()
-        words = _word_entries(options)  # first, so that unusable word vectors are reported before hours of training
+        # First, so that unusable word vectors are reported before hours of training.
+        words = _word_entries(options, comparison.study.data.join)
         trained = len(comparison.study.variants) * comparison.seeds
         print_line(f"runs      {trained} trained, {len(comparison.starts.variants)} readouts of the untrained encoder", "stderr")
         with interrupts.ending_at_once():
@@ -103,7 +104,7 @@ def _parse(argv: list[str]) -> tuple[argparse.Namespace, "Comparison"]:
     budget = Budget(options.steps, options.batch_size, options.max_seq_length, options.readout)
     base = base_config(options.corpus, options.column, options.weights, options.data)
     runs = comparison(names, options.seeds, base, budget, config_settings(rest, base, parse))
-    open_text("--corpus", options.corpus, options.column)
+    open_text("--corpus", options.corpus, options.column, runs.study.data.join)
     if options.weights:
         resolve(options.weights, "--weights")
     if options.vectors:
@@ -152,8 +153,8 @@ def _entries(workdir: Path, comparison: "Comparison") -> list["Entry"]:
     return entries
 
 
-def _word_entries(options: argparse.Namespace) -> list["Entry"]:
-    """Return the scores of tf-idf and of averaged word vectors."""
+def _word_entries(options: argparse.Namespace, join: str) -> list["Entry"]:
+    """Return the scores of tf-idf and of averaged word vectors. `join` is put between the columns of the corpus."""
     from jax_sentemb.data.corpus_files import open_corpus
     from jax_sentemb.evaluation import suite, transfer
     from jax_sentemb.evaluation.catalog import SEVEN
@@ -164,7 +165,7 @@ def _word_entries(options: argparse.Namespace) -> list["Entry"]:
 
     loaded = suite.load_all([(name, False) for name in SEVEN], senteval_root(options.data))
     protocols = suite.Protocols(PROTOCOLS["simcse"], transfer.check_protocol("senteval"), resamples=0)
-    corpus = open_corpus(options.corpus, options.column)
+    corpus = open_corpus(options.corpus, options.column, join)
     sentences = [corpus[row] for row in range(min(len(corpus), FITTED_SENTENCES))]
     models = tf_idf_baselines(sentences)
     if options.vectors:

@@ -44,7 +44,7 @@ def main(argv: list[str]) -> int:
         raise ConfigError(f"--truncate-dim {options.truncate_dim}: the model has only {width} dimensions; give at most {width}")
 
     keywords: dict[str, Any] = {"normalize_embeddings": options.normalize, "truncate_dim": options.truncate_dim}
-    keywords["prompt_name"] = encoder.prompt_for("document")
+    keywords["prompt"] = encoder.prompt_for("document")
     record_of = None if records.are_plain else records.record
     if options.chunks == "each":
         texts = split_texts(texts, encoder)
@@ -71,7 +71,7 @@ def main(argv: list[str]) -> int:
     notes = [f"{output}: {len(texts)} vectors{f' of {len(records.texts)} texts' if options.chunks == 'each' else ''}"]
     if not is_single and "part" in manifest:
         notes = [f"{output}: {manifest['rows']} vectors of part {options.part}; missing: {missing_parts(output)}"]
-    if text := encoder.encode_settings.prompt_text("document"):
+    if text := encoder.prompt_for("document"):
         notes.append(f"the model's prompt {text!r} was put before each text")
     if truncated:
         notes.append(f"{truncated} sentences longer than {encoder.max_seq_length} tokens were cut")
@@ -114,7 +114,7 @@ def split_texts(texts: Lines, encoder: "SentenceEncoder") -> ChunkTexts:
     """Return the chunks of texts, each of which has a vector."""
     from jax_sentemb.system.terminal import Progress
 
-    chunker = Chunker(encoder.tokenizer, encoder.max_seq_length, encoder.encode_settings.prompt_text("document") or "")
+    chunker = Chunker(encoder.tokenizer, encoder.max_seq_length, encoder.prompt_for("document"))
     with Progress("split", len(texts), "texts") as progress:
         return ChunkTexts.split(texts, chunker, progress.update)
 

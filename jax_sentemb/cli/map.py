@@ -137,7 +137,7 @@ def _records(options: argparse.Namespace) -> Records:
 
 def _encode(encoder: Any, texts: list[str], options: argparse.Namespace) -> np.ndarray:
     """Return the embeddings of the texts."""
-    return np.asarray(encoder.encode(texts, options.batch_size, True, prompt_name=encoder.prompt_for("document")))
+    return np.asarray(encoder.encode(texts, options.batch_size, True, prompt=encoder.prompt_for("document")))
 
 
 if __name__ == "__main__":

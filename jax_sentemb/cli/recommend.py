@@ -177,8 +177,8 @@ WORDS_TOO = Choice(
     200,
     ADAPT.confidence,
     "accuracy@1 changed by {packages:+} of 100 on Debian descriptions and {questions:+} on questions (nearest of the same class), "
-    "{novels:+} on paragraphs of novels (nearest is the other half), nDCG@10 x 100 on Cranfield by {abstracts:+}; but Spearman x 100 "
-    "on pairs of sentences changed by {lowest:+} to {highest:+} "
+    "{novels:+} on paragraphs of novels (nearest is the other half), nDCG@10 x 100 on Cranfield by {abstracts:+}; but Spearman x "
+    "100 on pairs of sentences changed by {lowest:+} to {highest:+} "
     "(experiments/adapting, all-MiniLM-L6-v2, at least {seeds} seeds)".format(**MEASURED["adapting_words"]),
     [],
 )

@@ -15,7 +15,7 @@ from jax_sentemb.data import text_file
 from jax_sentemb.data.cache import cached, read_about
 from jax_sentemb.data.digest import file_digest
 from jax_sentemb.data.sentences import LONGEST
-from jax_sentemb.data.tables import PARQUET, SET_COLUMN, Rows, check_unpacked_size, dataset_rows, detect_format, read_rows
+from jax_sentemb.data.tables import PARQUET, SET_COLUMN, Rows, check_unpacked_size, dataset_rows, detect_format, kind_of, read_rows
 from jax_sentemb.data.text_file import check_unchanged, identity_of
 from jax_sentemb.data.unpacking import LimitedFile, check_space, unpacked_limit
 from jax_sentemb.errors import UNPAIRED_SURROGATE, ConfigError, DataError, Setting
@@ -32,7 +32,7 @@ class Columns(NamedTuple):
     names: tuple[str, ...] = ("text",)
     join: str = ""  # put between the columns of a record, which become one text; "": each column is a separate text
     id: str = ""  # the column of ids; "": DEFAULT_ID, if the column exists
-    optional: tuple[str, ...] = ()  # those of `names` that may be missing or null, which gives an empty text
+    optional: tuple[str, ...] = ()  # those of `names` that a source may lack; its texts are then empty
 
     @property
     def per_record(self) -> int:
@@ -85,14 +85,14 @@ def plain_text(source: str, columns: Columns, cache: Path) -> PlainText:
 
 
 def _in_order(rows: Rows, names: tuple[str, ...], columns: Columns) -> Rows:
-    """Yield the rows, whose values have these names, with the texts in the order of `columns` and the id at the end."""
+    """Yield the rows, whose values have these names, with the texts in the order of `columns` and the id at the end.
+
+    A text that is missing is empty.
+    """
     order = [names.index(name) for name in (*columns.names, columns.id or DEFAULT_ID)]
     for where, values in rows:
-        ordered = [values[number] for number in order]
-        for number, name in enumerate(columns.names):
-            if ordered[number] is None and name in columns.optional:
-                ordered[number] = ""
-        yield where, ordered
+        *texts, identity = (values[number] for number in order)
+        yield where, [*("" if text is None else text for text in texts), identity]
 
 
 def _unpacked(cache: Path, sources: dict[str, Any], path: Path, opener: Callable[..., Any], check: Callable[[], None]) -> PlainText:
@@ -147,7 +147,7 @@ def _converted(
 def _one_line(text: Any, where: str) -> bytes:
     """Return text as UTF-8 without line feeds; raise DataError for any other value."""
     if not isinstance(text, str):
-        raise DataError(f"{where} is {type(text).__name__}, not text: fill in the value or drop the row")
+        raise DataError(f"{where} is {kind_of(text)}, not text; name a column of text, or correct the row")
     try:
         return text.replace("\r\n", " ").replace("\n", " ").encode("utf-8")
     except UnicodeEncodeError:

@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 
 from jax_sentemb.data.corpus_files import sources_of
 from jax_sentemb.data.delimited import finite
-from jax_sentemb.data.tables import read_rows
+from jax_sentemb.data.tables import kind_of, read_rows
 from jax_sentemb.data.tokenizer import Tokenizer
 from jax_sentemb.data.workers import Reader
 from jax_sentemb.errors import DataError, Setting
@@ -58,10 +58,11 @@ def read_pairs(files: str, classes: tuple[str, ...] = ()) -> LabelledPairs:
 def make_pairs(rows: Iterable[tuple[str, Sequence[Any]]], classes: tuple[str, ...], files: str) -> LabelledPairs:
     """Return pairs from rows: a position for messages, and two sentences with a label or score. Raise as `read_pairs` does."""
     first, second, labels, records, left_out, characters = [], [], [], [], 0, 0
-    for row, (where, (left, right, label)) in enumerate(rows):
+    for row, (where, (*texts, label)) in enumerate(rows):
+        left, right = ("" if text is None else text for text in texts)
         for side, sentence in zip(SIDES, (left, right), strict=True):
             if not isinstance(sentence, str):
-                raise DataError(f"{where}: {side} is {type(sentence).__name__}, not text; fill in the text or drop the row")
+                raise DataError(f"{where}: {side} is {kind_of(sentence)}, not text; correct the row or remove it")
         if _is_missing(label) or not left.strip() or not right.strip():
             left_out += 1
             continue

@@ -7,7 +7,7 @@ import functools
 import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, NoneType
 from typing import Any
 
 from jax_sentemb.data import delimited
@@ -39,7 +39,8 @@ def read_rows(source: str, columns: tuple[str, ...], remedy: Message = SET_COLUM
         optional: More columns to read. The values of a missing one are None.
 
     Raises:
-        DataError: The source is missing or damaged, or lacks a column.
+        DataError: The source is missing or damaged, or lacks a column. The columns of a .jsonl file are the keys of its first row;
+            if a later row lacks one, the value is None.
     """
     if source.startswith(("hf:", "tfds:")):
         return dataset_rows(source, columns, optional)[0]
@@ -109,6 +110,7 @@ def text_lines(path: Path, opener: Callable[..., Any], separators: Sequence[byte
 def _json_rows(
     path: Path, opener: Callable[..., Any], columns: tuple[str, ...], remedy: Message, optional: tuple[str, ...]
 ) -> Rows:
+    is_first = True
     for number, line in enumerate(text_lines(path, opener, (b",", b"[", b"{")), 1):
         if not line.strip():
             continue
@@ -116,9 +118,28 @@ def _json_rows(
             row = json.loads(line, object_pairs_hook=_without_duplicates)
         except (ValueError, RecursionError) as error:
             raise DataError(f"{path} line {number}: not JSON ({error}); write one object on each line") from error
-        if missing := [column for column in columns if not isinstance(row, dict) or column not in row]:
-            raise DataError(f"{path} line {number} has no key {missing[0]!r}: ", *remedy)
+        if not isinstance(row, dict):
+            raise DataError(f"{path} line {number} is {kind_of(row)}, not an object; write one object on each line")
+        if is_first and (missing := [column for column in columns if column not in row]):
+            raise DataError(f"{path} line {number} has no key {missing[0]!r}, only {', '.join(row)[:200] or 'none'}: ", *remedy)
+        is_first = False
         yield f"{path} line {number}", [row.get(column) for column in (*columns, *optional)]
+
+
+def kind_of(value: Any) -> str:
+    """Return what a value of JSON or of a data set is, in words."""
+    if isinstance(value, bool):
+        return "true or false"
+    kinds = {
+        int: "a number",
+        float: "a number",
+        str: "text",
+        list: "a list",
+        dict: "an object",
+        NoneType: "missing",
+        bytes: "bytes",
+    }
+    return kinds.get(type(value), type(value).__name__)
 
 
 def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

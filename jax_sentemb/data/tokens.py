@@ -205,7 +205,8 @@ def _write(folder: Path, job: TokenizeJob, lines: Sequence[int] | np.ndarray, or
         is_first[:] = True
     else:
         _mark_first(map_array(work / "digests", np.uint64), is_first, work)
-    histogram, sentences = _write_columns(folder, map_array(work / "lengths", np.int32), is_first, lines, job)
+    measured = map_array(work / "lengths", np.int32), map_array(work / "digests", np.uint64)
+    histogram, sentences = _write_columns(folder, *measured, is_first, lines, job)
     shutil.rmtree(work)
     usable, counts = int(histogram.sum()), job.sentences.report
     return {
@@ -242,16 +243,22 @@ def _mark_first(digests: np.ndarray, is_first: np.ndarray, folder: Path) -> None
 
 
 def _write_columns(
-    folder: Path, lengths: np.ndarray, is_first: np.ndarray, lines: Sequence[int] | np.ndarray, job: TokenizeJob
+    folder: Path,
+    lengths: np.ndarray,
+    digests: np.ndarray,
+    is_first: np.ndarray,
+    lines: Sequence[int] | np.ndarray,
+    job: TokenizeJob,
 ) -> tuple[np.ndarray, int]:
     """Write COLUMNS; return the number of rows of each length, int64 [max_seq_length + 1], and of sentences with text."""
     histogram, sentences, offset = np.zeros(job.max_seq_length + 1, np.int64), 0, 0
+    without_text = job.digest_without_text()
     with contextlib.ExitStack() as stack:
         files = {name: stack.enter_context((folder / f"{name}.bin").open("wb")) for name in COLUMNS}
         for start in range(0, len(lengths), CHUNK):
             part = slice(start, start + CHUNK)
             length = lengths[part]
-            has_text = length > job.tokenizer.added  # a row with only [CLS] and [SEP] has no text
+            has_text = digests[part] != without_text
             rows = np.flatnonzero(is_first[part] & has_text)
             ends = offset + np.cumsum(length, dtype=np.int64)
             for name, values in (("starts", ends - length), ("lengths", length), ("line", np.asarray(lines[part]))):

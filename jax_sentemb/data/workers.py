@@ -67,6 +67,11 @@ class TokenizeJob(NamedTuple):
         pieces = len(flat) - self.tokenizer.added * len(rows)
         return Block(flat.astype(id_type(self.tokenizer)).tobytes(), lengths, digests(flat, lengths), cut, pieces, unknown)
 
+    def digest_without_text(self) -> np.uint64:
+        """Return the hash of a row that has only what the tokenizer adds: [CLS], [SEP] and the pieces of a prompt."""
+        rows, _ = self.tokenizer.encode([""], self.max_seq_length)
+        return digests(rows[0], np.array([len(rows[0])]))[0]
+
 
 def texts_in_parts(sentences: Sentences, lines: Sequence[int] | Int[np.ndarray, " lines"]) -> Iterator[list[str]]:
     """Yield the sentences of these lines in parts of about CHARACTERS, so that not many long lines are in memory together."""

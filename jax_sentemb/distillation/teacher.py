@@ -277,7 +277,7 @@ def encode_once(encoder: SentenceEncoder, dtype: str, sentences: Sentences, line
         "model": Source("teacher", encoder.fingerprint),
         "corpus": Source("corpus", sentences.fingerprint),
         "lines": None if lines is None else hashlib.sha256(lines.tobytes()).hexdigest(),
-        "prompt": encoder.encode_settings.prompt_text("document"),
+        "prompt": prompt or None,
         "precision": "float16",
         "dtype": dtype,
         "normalize": True,
@@ -290,9 +290,7 @@ def encode_once(encoder: SentenceEncoder, dtype: str, sentences: Sentences, line
     rows: Any = sentences if lines is None else _Lines(sentences, lines)
 
     def encode(texts: list[str]) -> EncodedSentences:
-        vectors = encoder.encode(
-            texts, show_progress_bar=False, normalize_embeddings=True, prompt_name=prompt, progress=progress.update
-        )
+        vectors = encoder.encode(texts, show_progress_bar=False, normalize_embeddings=True, prompt=prompt, progress=progress.update)
         sentences.check_unchanged()
         return EncodedSentences(np.asarray(vectors), encoder.truncated)
 

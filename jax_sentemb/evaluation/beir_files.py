@@ -11,6 +11,7 @@ from jaxtyping import Int
 from jax_sentemb.data.corpus_files import open_text
 from jax_sentemb.data.delimited import decode_file, finite, first_repeated, numbered_lines, without_point
 from jax_sentemb.data.records import Records
+from jax_sentemb.data.tables import kind_of
 from jax_sentemb.data.tokenizer import Lines
 from jax_sentemb.errors import DataError, Setting
 from jax_sentemb.evaluation.rankings import NO_DOCUMENT, Judgements
@@ -140,7 +141,7 @@ def _id_text(identity: Any, where: str) -> str:
     """Return an id as the judgements write it: text without spaces around it, and no point in a whole number."""
     identity = without_point(identity)
     if isinstance(identity, bool) or not isinstance(identity, str | int | float):
-        raise DataError(f"{where}: _id is {type(identity).__name__}, not text or a number; give each record such an id")
+        raise DataError(f"{where}: _id is {kind_of(identity)}, not text or a number; give each record such an id")
     return str(identity).strip()
 
 

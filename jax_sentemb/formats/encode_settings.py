@@ -13,6 +13,7 @@ from jax_sentemb.formats.model_dir import read_modules
 from jax_sentemb.side_files.reader import read_side_file
 
 FILE = "config_sentence_transformers.json"
+ROLES = {"query": ("query",), "document": ("document", "passage", "corpus")}  # the names of the prompts of each
 SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
 
 
@@ -41,16 +42,25 @@ class EncodeSettings(NamedTuple):
         prompt = self.prompt_text(role)
         return [prompt + sentence for sentence in sentences] if prompt else list(sentences)
 
-    def prompt_for(self, role: str) -> str | None:
-        """Return the name of the prompt for the role "query" or "document"; None if the default applies, as without a role ("")."""
-        names = ("document", "passage", "corpus") if role == "document" else (role,)
-        usable = names if role and self.include_prompt else ()
-        return next((name for name in usable if self.prompts.get(name)), None)
-
     def prompt_text(self, role: str) -> str | None:
-        """Return the text of the prompt for the role "query" or "document", None if there is none; "" is no role."""
-        name = self.prompt_for(role)
-        return (self.prompts[name] if name else self.default_prompt) or None
+        """Return the text of the prompt for the role "query" or "document", None if there is none; "" is no role.
+
+        A role without a prompt has the default one, unless that is the prompt of the other role.
+
+        Raises:
+            ConfigError: The role has a prompt, and the pooling excludes its tokens.
+        """
+        names = ROLES.get(role, ())
+        of_others = [name for other, names_of in ROLES.items() if role and other != role for name in names_of]
+        default = None if self.default_prompt_name in of_others else self.default_prompt_name
+        name = next((name for name in names if self.prompts.get(name)), default)
+        found = self.prompts[name] if name is not None else ""
+        if found and not self.include_prompt:
+            raise ConfigError(
+                f"the model has the prompt {name!r}, whose tokens its pooling excludes (include_prompt), which is not supported; "
+                f"{OTHER_MODEL}"
+            )
+        return found or None
 
     def with_prompts(self, prompts: Mapping[str, str], default_prompt: str) -> "EncodeSettings":
         """Return these settings with other prompts. A default prompt without a name is called "default"."""

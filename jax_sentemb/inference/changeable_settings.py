@@ -121,9 +121,9 @@ class ChangeableSettings:
             return options
         return {**options, "prompt": self.prompts.get(name, "")}
 
-    def prompt_for(self, role: str) -> str | None:
-        """Return the name of the model's prompt for "query" or "document" texts; None without: `encode` uses the default."""
-        return self.encode_settings.prompt_for(role)
+    def prompt_for(self, role: str) -> str:
+        """Return the prompt that commands put before "query" or "document" texts, "" if there is none."""
+        return self.encode_settings.prompt_text(role) or ""
 
 
 def _check_prompts(prompts: Any) -> None:

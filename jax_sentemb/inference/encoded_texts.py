@@ -70,7 +70,7 @@ def encode_into(
     prompt = encoder.prompt_for(role)
 
     def encode(batch: list[str]) -> EncodedSentences:
-        vectors = encoder.encode(batch, batch_size, False, prompt_name=prompt)
+        vectors = encoder.encode(batch, batch_size, False, prompt=prompt)
         return EncodedSentences(np.asarray(vectors), encoder.truncated)
 
     recorded = marked({**sources, "records": None, "rows_per_shard": ROWS_PER_SHARD, "format": "npy"})

@@ -116,7 +116,7 @@ def _judged(judge: str, sentences: list[str]) -> HeldOut:
         encoder = open_teacher("eval.teacher", name, "float32")
         with Progress("teacher", len(sentences), "sentences") as progress:
             encoded = encoder.encode(
-                sentences, normalize_embeddings=True, prompt_name=encoder.prompt_for("document"), progress=progress.update
+                sentences, normalize_embeddings=True, prompt=encoder.prompt_for("document"), progress=progress.update
             )
         vectors.append(np.asarray(encoded, np.float32))
     return HeldOut(sentences, np.concatenate(vectors, axis=1))

@@ -177,7 +177,9 @@ def _check_recipe(name: str, config: Config, weights: str) -> None:
         shared = flatten(Encoder(from_scratch=config.encoder.from_scratch))
         changed = [key for key, value in shared.items() if flatten(config.encoder)[key] != value]
         changed = [f"encoder.{key}" for key in changed]
-        changed += [f"data.{key}" for key in ("tokenizer", "vocab_size") if getattr(config.data, key) != getattr(Data(), key)]
+        changed += [
+            f"data.{key}" for key in ("join", "tokenizer", "vocab_size") if getattr(config.data, key) != getattr(Data(), key)
+        ]
         changed += [f"eval.{key}" for key, value in flatten(Evaluation()).items() if getattr(config.eval, key) != value]
         changed = [key for key in changed if key not in SELECTION]
         if not changed:

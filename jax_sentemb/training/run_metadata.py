@@ -13,12 +13,13 @@ from jax_sentemb.config import Config, Data, Evaluation, Words, flatten
 from jax_sentemb.data.examples import counts_of_text
 from jax_sentemb.distillation.teacher import published_name, teacher_names
 from jax_sentemb.errors import Setting, note_text
+from jax_sentemb.formats.encode_settings import DEFAULTS
 from jax_sentemb.parallel import is_main_process
 from jax_sentemb.public_text import model_name, without_folders
 from jax_sentemb.settings import unmet
 from jax_sentemb.training.run_sources import vectors_source
 from jax_sentemb.training.setup import RunSetup, sample_size
-from jax_sentemb.training.starting_encoder import Start, dense_layers, is_kept
+from jax_sentemb.training.starting_encoder import Start, dense_layers, is_kept, kept_settings
 from jax_sentemb.types import Params
 
 SHOWN = ("method.", "optimizer.")  # sections of settings on the model card
@@ -76,10 +77,9 @@ def _start_metadata(config: Config, start: Start | None) -> dict[str, Any]:
     settings: dict[str, Any] = {"dense": list(layers)} if layers else {}
     if config.method.dense:
         settings["normalize"] = True
-    if start is None:
-        return settings
-    settings["encode_settings"] = start.settings._asdict()
-    return {"normalize": start.readout.normalize} | settings if is_kept(config, start) else settings
+    if (kept := kept_settings(config, start)) != DEFAULTS:
+        settings["encode_settings"] = kept._asdict()
+    return {"normalize": start.readout.normalize} | settings if start and is_kept(config, start) else settings
 
 
 def description(setup: RunSetup, steps: int, devices: int, data: Data) -> str:

@@ -117,8 +117,8 @@ def _start_source(config: Config, setup: RunSetup, start: Start | None) -> dict[
             start.readout.normalize,
             start.readout.masks_padding,
             list(start.dense),
-            start.settings._asdict(),
         ]
+    facts.append(setup.settings._asdict())
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
     digest.update(digest_of(setup.loaded).encode())
     return {"encoder.weights": Source(Path(config.encoder.weights).name, digest.hexdigest())}

@@ -42,7 +42,7 @@ from jax_sentemb.training.corpus_source import PROCESS, corpus_files, corpus_tas
 from jax_sentemb.training.dev_task import DEV, DevTask, open_dev_task
 from jax_sentemb.training.encoder_source import BertSource, EncoderSource, WordSource
 from jax_sentemb.training.evaluator import DownstreamTasks, evaluation_tasks
-from jax_sentemb.training.starting_encoder import Start, dense_layers, without_unused_dense
+from jax_sentemb.training.starting_encoder import Start, dense_layers, kept_settings, without_unused_dense
 from jax_sentemb.types import ROW_NUMBERS, Params
 
 
@@ -105,7 +105,7 @@ def prepare(config: Config, workdir: Path, start: Start | None = None) -> RunSet
     method, seed, parts = config.method, config.train.seed, corpus_parts(config)
     data = own_data(config.data, parts)
     scored = _evaluation_sets(config.eval, data, method)
-    settings = start.settings if start else DEFAULTS
+    settings = kept_settings(config, start)
     source = _encoder_source(config, scored.sentences, settings.prompt_text(method.text_role) or "")
     blank = source.blank()
     method.check(blank, data.batch_size)

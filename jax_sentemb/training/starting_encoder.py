@@ -9,7 +9,7 @@ from jax_sentemb.distillation.teacher import teacher_names
 from jax_sentemb.errors import ConfigError, Message, Setting, note_text
 from jax_sentemb.evaluation.agreement import SELECTING
 from jax_sentemb.files import user_path
-from jax_sentemb.formats.encode_settings import EncodeSettings, read_encode_settings
+from jax_sentemb.formats.encode_settings import DEFAULTS, EncodeSettings, read_encode_settings
 from jax_sentemb.formats.huggingface import read_max_seq_length, resolve
 from jax_sentemb.formats.model_dir import Readout, read_readout, sentence_pooling
 from jax_sentemb.formats.modules import read_dense
@@ -56,6 +56,22 @@ def read_start(config: Config) -> Start | None:
     return Start(
         encoder.weights, read_readout(folder), read_max_seq_length(folder), read_encode_settings(folder), dense[0] if dense else ()
     )
+
+
+def kept_settings(config: Config, start: Start | None) -> EncodeSettings:
+    """Return the prompts and the similarity of the sentence encoder in `encoder.weights`, whatever its readout becomes.
+
+    The width to which it cuts embeddings holds only for its own embedding.
+    """
+    weights = getattr(config.encoder, "weights", "")
+    if start is not None:
+        settings = start.settings
+    elif weights and not config.method.is_cross_encoder and sentence_pooling(folder := resolve(weights)):
+        settings = read_encode_settings(folder)
+    else:
+        return DEFAULTS
+    is_own = is_kept(config, start) and not config.method.dense
+    return settings if is_own else settings._replace(truncate_dim=None)
 
 
 def is_kept(config: Config, start: Start | None) -> bool:
@@ -124,7 +140,7 @@ def with_start(config: Config, start: Start | None) -> tuple[Config, list[str]]:
     if not config.eval.max_seq_length:
         length = start.max_seq_length if start is not None and is_kept(config, start) else MAX_SEQ_LENGTH
         config = dataclasses.replace(config, eval=dataclasses.replace(config.eval, max_seq_length=length))
-    return config, notes
+    return config, notes + _kept_notes(config, start)
 
 
 def _with_readout(config: Config, start: Start | None) -> tuple[Config, list[str]]:
@@ -149,11 +165,17 @@ def _with_readout(config: Config, start: Start | None) -> tuple[Config, list[str
             kept = f"{start.name} is a sentence encoder with {pooling} pooling, which this run keeps; for {config.method.pooling} "
             notes.append(note_text(kept, "pooling set ", Setting("encoder.readout", "method")))
             config = dataclasses.replace(config, method=changed)
-    if prompt := start.settings.prompt_text(config.method.text_role):
-        notes.append(f"{start.name} has the prompt {prompt!r}, which is put before every sentence of the training text")
-    if width := start.settings.truncate_dim:
-        notes.append(f"{start.name} cuts its embeddings to {width} numbers (truncate_dim), and so do the scores and the export")
     return config, notes
+
+
+def _kept_notes(config: Config, start: Start | None) -> list[str]:
+    """Return notes on `kept_settings`."""
+    settings, name, notes = kept_settings(config, start), getattr(config.encoder, "weights", ""), []
+    if prompt := settings.prompt_text(config.method.text_role):
+        notes.append(f"{name} has the prompt {prompt!r}, which is put before every sentence of the training text")
+    if width := settings.truncate_dim:
+        notes.append(f"{name} cuts its embeddings to {width} numbers (truncate_dim), and so do the scores and the export")
+    return notes
 
 
 def dense_notes(config: Config, start: Start | None, loaded: Params) -> list[str]:
