@@ -153,7 +153,7 @@ def test_the_word_baselines_read_the_text_of_the_runs(folder, tmp_path, monkeypa
     table = write(tmp_path / "corpus.csv", ["title,text", "one,two", "three,four"])
     options = ["--recipes", "simcse", "--column", "title,text", "--config.data.join= / ", "--workdir", str(tmp_path / "work")]
     with pytest.raises(ConfigError, match=r"^one / two\|three / four$"):
-        compare.main([*command(folder, *options), "--corpus", str(table)])
+        compare.main(["jax-sentemb compare", "--corpus", str(table), "--data", str(folder / "data"), *options])
 
 
 def test_a_recipe_with_labels_is_refused_before_the_first_run_trains(folder, tmp_path, capsys):
