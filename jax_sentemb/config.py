@@ -343,7 +343,7 @@ def _unused_across(config: Config) -> Iterator[tuple[Setting, Setting | str]]:
     if config.method.reads_consecutive:
         causes["data.length_grouping"] = "a batch has consecutive sentences"
     if config.method.is_cross_encoder:
-        causes["eval.diagnostic_sentences"] = "a cross-encoder has no embeddings"
+        causes |= dict.fromkeys(("eval.diagnostic_sentences", "eval.report_sentences"), "a cross-encoder has no embeddings")
     teachers = getattr(config.method, "teacher", "").replace(" ", "")
     if teachers and all(name.startswith("words:") for name in teachers.split(",")):
         causes["method.teacher_precision"] = Setting("method.teacher", teachers)

@@ -119,6 +119,15 @@ def test_counts_are_those_of_plain_python(tmp_path, capsys):
     assert sum(tokens["histogram"].values()) == len(rows)
 
 
+def test_the_command_that_removes_near_duplicates_writes_a_new_file(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("unique.csv", "unique2.csv", "unique3.csv"):
+        file = corpus_of(tmp_path, ["text", *sentences(20, seed=3)], "corpus.csv" if name == "unique.csv" else "unique.csv")
+        options = dedup.parser().parse_args(shlex.split(check(capsys, file, "--vocab-size", 300)["dedup"])[2:])
+        assert options.output.name == name
+        corpus_of(tmp_path, ["text"], name)
+
+
 def test_near_duplicates_are_counted_and_the_command_that_removes_them_is_one(tmp_path, capsys):
     lines = [f"{line} in the evening of a day at sea" for line in sentences(60, seed=3)]
     file = corpus_of(tmp_path, [*lines, *(f"{line} again" for line in lines[:30])])
@@ -250,7 +259,7 @@ def test_texts_of_several_sentences_get_the_recipe_that_was_measured_on_abstract
     config, _, _ = parse(shlex.split(advice.command)[1:])
     assert (config.method.teacher, config.data.subset, config.data.max_seq_length) == ("start,start,words:4096", SMALL, 128)
     assert advice.steps == config.train.max_steps
-    assert "nDCG@10 on Cranfield" in advice.evidence
+    assert "nDCG@10 x 100 on Cranfield" in advice.evidence
     recipes = [re.search("--config ([a-z_]+)", other.command) for other in advice.alternatives]
     assert [recipe[1] for recipe in recipes if recipe] == ["adapt", "distill_encoder"]
     assert not any("data.subset" in other.command for other in advice.alternatives)  # only the teachers embed the whole text
@@ -272,8 +281,9 @@ def test_words_as_a_second_teacher_are_an_alternative_whose_teachers_do_not_embe
 
 
 def test_text_that_the_model_does_not_know_lowers_the_certainty():
-    summary = CorpusSummary("a.txt", "text", 300, 32, False, 64, "encoder", "", 8000, "mean")
+    summary = CorpusSummary("a.txt", "text", 3000, 32, False, 64, "encoder", "", 8000, "mean")
     assert advise(summary._replace(unknown=0.01)).confidence.startswith("fair")
+    assert advise(summary._replace(usable=999)).confidence.startswith("low: so few sentences were not measured; measured with")
     unreadable = advise(summary._replace(unknown=0.59))
     assert unreadable.confidence.startswith("low: 59% of the pieces are unknown to this tokenizer")
     assert not unreadable.evidence

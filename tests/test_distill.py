@@ -138,11 +138,12 @@ def test_encode_writes_its_vectors(static, teacher):
     np.testing.assert_allclose(Vectors(teacher / "of_static")[:], SentenceEncoder.load(static).encode(SENTENCES), atol=1e-6)
 
 
-def test_the_encoder_reads_sentences_with_its_default_prompt_as_in_encode(teacher, tmp_path):
-    model = load(teacher / "model")._replace(settings=EncodeSettings({"query": "red blue "}, "query"))
+def test_the_encoder_reads_sentences_with_its_prompt_for_documents_as_in_encode(teacher, tmp_path):
+    prompts = {"query": "red blue ", "passage": "green "}
+    model = load(teacher / "model")._replace(settings=EncodeSettings(prompts, "query"))
     sentences = open_text("--corpus", str(teacher / "corpus.txt")).sentences
     found = _encoded(model, sentences, tmp_path / "vectors.npy", 16, lambda *_: None)
-    np.testing.assert_allclose(found, SentenceEncoder(model).encode(SENTENCES), atol=1e-6)
+    np.testing.assert_allclose(found, SentenceEncoder(model).encode(SENTENCES, prompt="green "), atol=1e-6)
 
 
 def test_a_table_learns_the_numbers_that_its_encoder_keeps(teacher, tmp_path, capsys):

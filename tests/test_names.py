@@ -9,7 +9,7 @@ TESTED_IN = {
     "test_dedup.py": "data/record_copies",
     "test_batches.py": "data/epoch_order",
     "test_bad_input.py": "cli/program cli/cut_files config",
-    "test_changeable_settings.py": "formats/encode_settings inference/similarity",
+    "test_changeable_settings.py": "inference/similarity",
     "test_check.py": "cli/recommend data/corpus data/quality",
     "test_checkpoint.py": "formats/manifest",
     "test_vector_records.py": "retrieval/vector_files",

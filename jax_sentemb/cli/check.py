@@ -1,11 +1,13 @@
 """Run `jax-sentemb check corpus.txt`: describe a corpus before training, and recommend a recipe for it."""
 
 import argparse
+import itertools
 import math
 import re
 import shlex
 import textwrap
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -323,7 +325,9 @@ def _dedup_command(options: argparse.Namespace, sources: Sequence[str], model: s
     files = "corpus.txt" if options.files == "-" else options.files
     join = options.join or " " * ("," in options.column)
     endings = {match[0] if (match := ENDING.search(source)) else ".txt" for source in sources}
-    output = f"unique{endings.pop() if len(endings) == 1 else '.txt'}"
+    ending = endings.pop() if len(endings) == 1 else ".txt"
+    names = (f"unique{number or ''}{ending}" for number in itertools.chain([0], itertools.count(2)))
+    output = next(name for name in names if not Path(name).exists())
     settings = [*text_options(options.column, join), *(["--model", model] if model else [])]
     return shlex.join(["jax-sentemb", "dedup", "--corpus", files, *settings, "--output", output])
 

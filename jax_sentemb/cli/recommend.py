@@ -186,7 +186,7 @@ TOPICS = f"adapt_words, to search or to find texts on the same topic: {WORDS_TOO
 SENTENCES = f"adapt, to compare sentences with sentences; {ADAPT.evidence}:"
 DISTILLED = (
     "distill_encoder, if a sentence encoder may be its teacher: a BERT of four layers went from {start} to {student}, with "
-    "all-MiniLM-L6-v2 ({teacher}) as the teacher, by 6,000 steps on 200,000 texts (experiments/stronger, {seeds} seeds):"
+    "all-MiniLM-L6-v2 ({teacher}) as the teacher, by 6,000 steps on 200,000 texts (experiments/stronger, {seeds} seeds)"
 ).format(**MEASURED["distilled"])
 WORDS = (
     "a static table with dimensions for words, after this training or instead of it: on the same sets it scores {trained} after "
@@ -200,8 +200,9 @@ FEW_WORDS = (
 ).format(**MEASURED["tables"])
 FASTER = (
     "a small encoder from every second layer, if it is too slow: layers 1, 3 and 5 of all-MiniLM-L6-v2 kept {layers} of its "
-    "{teacher} points at 1.9 times its speed, by 1,500 steps on 200,000 texts (experiments/stronger, {seeds} seeds):"
+    "{teacher} points at 1.9 times its speed, by 1,500 steps on 200,000 texts (experiments/stronger, {seeds} seeds)"
 ).format(**MEASURED["distilled"])
+WITH_FEW = "; with so few sentences, add other text (docs/methods/distillation.md)"
 TEACHER = "all-MiniLM-L6-v2"
 UNREADABLE = "low: {:.0%} of the pieces are unknown to this tokenizer; use a model that knows the script of the text"
 ORDERED = (
@@ -210,6 +211,7 @@ ORDERED = (
 )
 
 
+MEASURED_TEXTS = 1000  # the smallest domain of experiments/adapting has 1,398
 MEASURED_LENGTH = 32  # tokens of a sentence in the studies that the advice cites
 
 
@@ -233,7 +235,10 @@ def advise(corpus: CorpusSummary) -> Advice | None:
     if corpus.unknown > MAX_UNKNOWN:  # nothing was measured on such text
         return advice._replace(confidence=UNREADABLE.format(corpus.unknown), evidence="", alternatives=[])
     if corpus.length > MEASURED_LENGTH and corpus.weights:
-        return advice._replace(confidence=f"{advice.confidence}, at {MEASURED_LENGTH} tokens and not at {corpus.length}")
+        advice = advice._replace(confidence=f"{advice.confidence}, at {MEASURED_LENGTH} tokens and not at {corpus.length}")
+    if corpus.usable < MEASURED_TEXTS and corpus.weights:
+        measured = advice.confidence.removeprefix("fair: ")
+        advice = advice._replace(confidence=f"low: so few sentences were not measured; {measured}")
     return advice
 
 
@@ -294,7 +299,7 @@ def _distil(corpus: CorpusSummary, text: str, teacher: str, **settings: Any) -> 
     flags |= corpus.lengths if corpus.length > DISTIL_LENGTH else {}
     flags |= {"train.grad_cache_chunk": CHUNK} if corpus.length >= CHUNKED_LENGTH else {}
     flags |= {"data.validation": corpus.usable // 10} if corpus.usable < 10 * HELD_OUT else {}
-    return [Alternative(text, _train_command("distill_encoder", flags))]
+    return [Alternative(f"{text}:", _train_command("distill_encoder", flags))]
 
 
 def _few_to_embed(corpus: CorpusSummary) -> dict[str, Any]:
@@ -313,6 +318,7 @@ def _adapt(corpus: CorpusSummary) -> Advice:
     flags |= {"train.grad_cache_chunk": CHUNK} if corpus.length >= CHUNKED_LENGTH and batch % CHUNK == 0 else {}
     flags |= {"data.batch_size": batch} if batch != BATCH else {}
 
+    is_small = corpus.usable < SMALL
     second = ",".join(map(str, range(1, corpus.layers + 1, 2)))
     choice = NEIGHBOURS if corpus.ordered else WORDS_TOO if corpus.has_texts else ADAPT
     words = _train_command(WORDS_TOO.recipe, flags | _few_to_embed(corpus))
@@ -335,13 +341,12 @@ def _adapt(corpus: CorpusSummary) -> Advice:
                 shlex.join([*encode, "--output", "vectors"]),
             ),
             *(
-                _distil(corpus, FASTER, corpus.weights, **{"encoder.layers": second, "train.max_steps": 1500})
+                _distil(corpus, FASTER + WITH_FEW * is_small, corpus.weights, **{"encoder.layers": second, "train.max_steps": 1500})
                 if corpus.layers > 1
                 else []
             ),
             Alternative(
-                "a static table, if speed counts more than the last points"
-                + ("; with so few sentences, add other text (docs/methods/distillation.md):" if corpus.usable < SMALL else ":"),
+                f"a static table, if speed counts more than the last points{WITH_FEW * is_small}:",
                 _table_command(corpus, corpus.weights),
             ),
         ],

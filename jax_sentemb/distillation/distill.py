@@ -115,12 +115,11 @@ def _check_vectors(vectors: Vectors, model: LoadedModel, name: str, sentences: S
     if not vectors.is_marked:
         print_warning("--vectors has no description: cannot tell whether it was made from this text with this model")
         return
-    recorded, prompts = vectors.sources["prompt"], (model.settings.prompt_text("document"), model.settings.default_prompt or None)
     made_from = {
         "corpus": Source("of --corpus", sentences.fingerprint),
         "model": Source(model_name(name), model.fingerprint()),
         "max_seq_length": model.embedder.max_seq_length,
-        "prompt": recorded if recorded in prompts else prompts[0],  # `encode` uses the first, this command the second
+        "prompt": model.settings.prompt_text("document"),
     }
     check("--vectors", vectors.manifest, VECTORS, made_from)
 
@@ -131,7 +130,7 @@ def _encoded(model: LoadedModel, sentences: Sentences, file: Path, width: int, p
     with file.open("wb") as vector_file:  # a full disk would be a SIGBUS if this wrote to a mapping
         np.lib.format.write_array_header_1_0(vector_file, header)
         for batch in texts(sentences, ENCODED_AT_ONCE):
-            vector_file.write(np.ascontiguousarray(model(batch), "<f4").data)
+            vector_file.write(np.ascontiguousarray(model.embed_as("document", batch), "<f4").data)
             progress("encode", len(batch), len(sentences))
     return np.load(file, mmap_mode="r")
 

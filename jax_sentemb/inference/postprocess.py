@@ -82,7 +82,7 @@ def with_layer(model: LoadedModel, layer: Params) -> LoadedModel:
 
 
 def before_length(model: LoadedModel, sentences: Sequence[str], progress: OnCount = no_progress) -> Float[np.ndarray, "n width"]:
-    """Return embeddings float32 [N, E], with the model's default prompt, before they are scaled to unit length.
+    """Return embeddings float32 [N, E], with the model's prompt for documents, before they are scaled to unit length.
 
     `progress` is called with the number of distinct sentences that were just encoded.
 
@@ -94,7 +94,7 @@ def before_length(model: LoadedModel, sentences: Sequence[str], progress: OnCoun
         raise ConfigError("a model on word vectors or a static table has no dense layers: give a BERT or a sentence encoder")
     check_exportable(model.metadata["pooling"], convolution_of(model.metadata))
     embedder = _embedder(model, {**model.metadata, "normalize": False})
-    return embedder(model.params, model.settings.add_prompt(sentences), progress=progress)
+    return embedder(model.params, model.settings.add_prompt(sentences, "document"), progress=progress)
 
 
 def _embedder(model: LoadedModel, metadata: dict[str, Any]) -> Any:

@@ -13,6 +13,7 @@ from markupsafe import Markup, escape
 WIDTH, HEIGHT = 340, 214  # of a chart, in its own units: letters of 11 are readable if it is as wide as a phone
 LEFT, RIGHT, TOP, BOTTOM = 52, 10, 24, 38  # margins
 MAP_SIDE = 480  # width and height of a map
+LEAST_RANGE = 0.05  # of a vertical axis, as a share of its largest value: a change of a thousandth must not look like a collapse
 MAX_POINTS = 240  # points of a line; if there are more, groups are drawn by their mean and a band from lowest to highest
 SERIES = "abcdefgh"  # classes, each with its own colour
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")  # neither HTML nor XML may contain them
@@ -173,15 +174,17 @@ class _Axis:
     def __init__(self, values: Sequence[float], start: float, end: float, ticks: int = 4, zero: bool = False) -> None:
         low, high = min(values), max(values)
         low = min(low, 0) if zero else low
+        is_vertical = start > end
         if high - low < 1e-9 * max(abs(low), abs(high), 1e-300):
             low, high = low - (abs(low) or 1) / 2, high + (abs(high) or 1) / 2
+        elif is_vertical and (missing := LEAST_RANGE * max(abs(low), abs(high)) - (high - low)) > 0:
+            low, high = low - missing / 2, high + missing / 2
         self.start, self.end = start, end
         step = 10.0 ** math.floor(math.log10((high - low) / ticks))
         step = next(step * factor for factor in (1, 2, 5, 10) if (high - low) / (step * factor) <= ticks)
         first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
         self.ticks = [number * step for number in range(first, last + 1)]
-        vertical = start > end
-        self.low, self.high = (self.ticks[0], self.ticks[-1]) if vertical else (low, high)
+        self.low, self.high = (self.ticks[0], self.ticks[-1]) if is_vertical else (low, high)
         self.ticks = [tick for tick in self.ticks if self.low - 1e-9 * step <= tick <= self.high + 1e-9 * step]
         self.digits = max(0, -math.floor(math.log10(step) + 1e-9))
 
