@@ -24,6 +24,7 @@ from jax_sentemb import SentenceEncoder, __version__, community_detection, mine_
 from jax_sentemb.__main__ import COMMANDS, main
 from jax_sentemb.cli.program import program
 from jax_sentemb.errors import ConfigError
+from jax_sentemb.evaluation import bm25
 from jax_sentemb.retrieval import vector_manifest as vectors_module
 from jax_sentemb.retrieval.kmeans import kmeans
 from jax_sentemb.retrieval.noise import noise_level
@@ -1006,3 +1007,49 @@ def test_every_command_that_reads_a_corpus_counts_its_empty_texts(model, tmp_pat
         assert capsys.readouterr().err.count(note) == 1, arguments
     assert run("check", file) == 0
     assert "40 lines, 6 blank" in capsys.readouterr().out
+
+
+def test_a_search_by_words_too_has_the_order_of_reciprocal_ranks(corpus, vectors, model, tmp_path, capsys):
+    pytest.importorskip("bm25s")
+    queries = tmp_path / "queries.txt"
+    queries.write_text("two women dance\n\nthe tall dog\n", encoding="utf-8")
+    common = ("--corpus", vectors, "--corpus-text", corpus, "--model", model, "--queries", queries, "--json")
+
+    def found(*options):
+        assert run("search", *common, *options) == 0
+        rows = {0: [], 2: []}
+        for line in map(json.loads, capsys.readouterr().out.splitlines()):
+            rows[line["query"]].append((line["row"], line["score"]))
+        return rows
+
+    alone, both = found("--top-k", 100), found("--top-k", 5, "--bm25")
+    lines = corpus.read_text(encoding="utf-8").splitlines()
+    words = bm25.rank(["two women dance", "the tall dog"], lines, 100)
+    for query, by_words in zip((0, 2), words.rows.tolist(), strict=True):
+        score = {row: 0.0 for row in range(COUNT)}
+        for ranked in ([row for row, _ in alone[query]], [row for row in by_words if row >= 0]):
+            for rank, row in enumerate(ranked, 1):
+                score[row] += 1 / (60 + rank)
+        best = sorted(score, key=lambda row: (-score[row], row))[:5]
+        assert [row for row, _ in both[query]] == best
+        assert [value for _, value in both[query]] == pytest.approx([score[row] for row in best])
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "problem"),
+    [
+        (["--corpus", "{vectors}"], 2, "--bm25 searches by words, and --corpus .* has vectors: give their text by --corpus-text"),
+        (["--corpus", "{corpus}", "--chunks", "each"], 2, "--bm25 ranks whole texts: give --chunks mean or max"),
+    ],
+)
+def test_a_search_by_words_needs_whole_texts(corpus, vectors, model, capsys, options, code, problem):
+    pytest.importorskip("bm25s")
+    given = [option.format(vectors=vectors, corpus=corpus) for option in options]
+    assert run("search", *given, "--model", model, "--query", "dance", "--bm25") == code
+    assert re.search(problem, capsys.readouterr().err)
+
+
+def test_a_search_by_words_names_the_package_that_is_missing(corpus, model, monkeypatch, capsys):
+    monkeypatch.setattr(bm25, "package", lambda: None)
+    assert run("search", "--corpus", corpus, "--model", model, "--query", "dance", "--bm25") == 2
+    assert "--bm25 needs a package: pip install bm25s" in capsys.readouterr().err

@@ -76,7 +76,7 @@ def test_a_line_break_inside_a_field_is_a_space_and_a_missing_column_is_named(tm
     (tmp_path / "a.jsonl").write_text('{"texts": 1, "more": 2}\n{"text": "a"}\n')
     assert "line 1 has no key 'text', only texts, more: name the column" in refused(tmp_path / "a.jsonl")
     (tmp_path / "b.csv").write_text("a,text\n1\n")
-    assert "line 2 has 1 fields" in refused(tmp_path / "b.csv")
+    assert "line 2 has 1 field," in refused(tmp_path / "b.csv")
 
 
 @pytest.mark.parametrize(

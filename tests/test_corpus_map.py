@@ -240,6 +240,15 @@ def test_the_command_writes_a_page_with_the_labels_of_the_corpus(corpus, capsys)
     assert output.read_bytes() != before
 
 
+def test_a_label_for_nearly_every_sentence_is_noted(corpus, capsys):
+    rows = [{"text": f"apple {number}", "section": str(number)} for number in range(30)]
+    corpus.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    options = ("--corpus", corpus, "--label-column", "section", "--output", corpus.with_name("map.html"))
+    assert run("--model", "x", *options) == 0
+    noted = f"{31 - corpus_map.GROUPS} of 30 sentences have rare labels, which share a group; leave out --label-column for clusters"
+    assert noted in capsys.readouterr().err
+
+
 def test_one_model_has_one_panel_and_equal_names_are_told_apart(corpus):
     assert run("--model", "x", "--corpus", corpus, "--output", corpus.with_name("one.html")) == 0
     assert corpus.with_name("one.html").read_text(encoding="utf-8").count("<figure>") == 1

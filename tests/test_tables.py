@@ -213,8 +213,8 @@ def test_a_row_longer_or_shorter_than_the_header_is_refused_with_its_line(tmp_pa
     path = tmp_path / ("a.csv" if separator == "," else "a.tsv")
     for row, count in (("2,a man, who plays", 3), ("2", 1), (",,", 3)):
         content = "id,text\n1,good\n".replace(",", separator) + row.replace(",", separator) + "\n"
-        assert refused_table(path, content).startswith(f"line 3 has {count} fields, the header has 2; "), row
-    assert refused_table(path, "text,id\n1\n".replace(",", separator)).startswith("line 2 has 1 fields")  # the column that is there
+        assert refused_table(path, content).startswith(f"line 3 has {count} field{'s' * (count != 1)}, the header has 2; "), row
+    assert refused_table(path, "text,id\n1\n".replace(",", separator)).startswith("line 2 has 1 field,")  # the column that is there
 
 
 def test_columns_of_one_name_are_refused(tmp_path):

@@ -13,7 +13,7 @@ from jax_sentemb.data.corpus_files import corpus_name, open_text
 from jax_sentemb.data.records import Records
 from jax_sentemb.errors import ConfigError, DataError, plain
 from jax_sentemb.files import split_name, user_path, write_text
-from jax_sentemb.reporting.corpus_map import MAX_SENTENCES, make_map
+from jax_sentemb.reporting.corpus_map import MAX_SENTENCES, OTHER, make_map
 
 PAGE = b"<!DOCTYPE html"
 EPILOG = f"""\
@@ -69,6 +69,9 @@ def main(argv: list[str]) -> int:
     vectors = {name: _encode(encoder, texts, options) for name, encoder in zip(names, encoders, strict=True)}
     corpus_map = make_map(texts, vectors, labels, options.seed)
     write_text(options.output, map_page(f"Map of {corpus_name(options.corpus)}", corpus_map))
+    rare = next((group["count"] for group in corpus_map["groups"] if group["name"] == OTHER), 0)
+    if 2 * rare > len(texts):
+        note(f"{rare:,} of {len(texts):,} sentences have rare labels, which share a group; leave out --label-column for clusters")
     if corpus_map["reason"]:
         note(f"laid out by PCA: {corpus_map['reason']}")
     print(plain(f"written: {options.output}: {len(texts):,} sentences, {len(corpus_map['groups'])} groups, {corpus_map['layout']}"))

@@ -1,24 +1,34 @@
 """Run `jax-sentemb search --model runs/micse --corpus corpus.txt --query TEXT`: find the sentences most similar to a query."""
 
-from typing import Any
+import argparse
+from typing import TYPE_CHECKING, Any
 
-from jax_sentemb.cli.collection import Collection, Opener, parser_of, print_empty, print_rows
+import numpy as np
+
+from jax_sentemb.cli.collection import Collection, Opener, is_vectors, parser_of, print_empty, print_rows
 from jax_sentemb.cli.program import Parser, leave_out, positive, start
 from jax_sentemb.data.corpus_files import sources_of_option
 from jax_sentemb.errors import ConfigError, DataError
+from jax_sentemb.evaluation import bm25
+from jax_sentemb.evaluation.rankings import NO_DOCUMENT, Run, fuse
 from jax_sentemb.files import user_path
 from jax_sentemb.system.terminal import counted
 
+if TYPE_CHECKING:
+    from jax_sentemb.retrieval.search import Hits
+
 EPILOG = """\
 Each line of the output has the number of the query, the row of the corpus, the cosine, the query, the sentence and, if records
-have ids, both ids; the best result comes first. A terminal also gets a line with the names of the columns. Query and row count
+have ids, both ids; the best result comes first. With --bm25, the sum of 1 / (60 + rank) takes the place of the cosine. A terminal also gets a line with the names of the columns. Query and row count
 all records from 0, even those without text: lines, or rows of a table. With --chunks each, a result is the best chunk of a text:
 the sentence is the chunk, and its first character and the number after its last character follow.
 
 examples:
   jax-sentemb search --model runs/micse --corpus corpus.txt --query "where is the station?"
   jax-sentemb search --model runs/micse --corpus vectors --corpus-text corpus.txt --queries queries.txt --top-k 3 --json
+  jax-sentemb search --model runs/micse --corpus corpus.txt --query "where is the station?" --bm25
 """
+RANKED = 100  # results of each of two searches that are fused, as in `evaluate --retrieval`
 
 
 def parser() -> Parser:
@@ -32,25 +42,16 @@ def parser() -> Parser:
     parser.add_argument(
         "--index", type=user_path, help="search approximately with this index file, which is built if missing (needs [ann])"
     )
+    parser.add_argument(
+        "--bm25", action="store_true", help="also search by words, and order results by the ranks of both searches (needs [bm25])"
+    )
     return parser
 
 
 def main(argv: list[str]) -> int:
     """Run the command line `argv` (program name first) and return the exit code."""
     options = parser().parse_args(argv[1:])
-    if bool(options.queries) == bool(options.query):
-        raise ConfigError("give either --queries FILE or --query TEXT")
-    if options.query:
-        leave_out(options, ("query_column", "query_id"), "--query gives the texts themselves")
-    if [options.corpus, options.corpus_text, options.queries].count("-") > 1:
-        raise ConfigError("only one option can read standard input (-): name a file for the others")
-    for query in options.query:
-        try:
-            query.encode()
-        except UnicodeEncodeError:
-            raise ConfigError(f"--query {query}: not UTF-8; write the text into a UTF-8 file and give --queries FILE") from None
-        if not query.strip():
-            raise ConfigError(f"--query {query!r}: the text is empty; give words to search for")
+    _check(options)
     from jax_sentemb.retrieval.documents import best_chunks
     from jax_sentemb.retrieval.index import build_index, check_index, search_index
     from jax_sentemb.retrieval.search import Hits, search
@@ -67,6 +68,7 @@ def main(argv: list[str]) -> int:
     else:
         queries = opener.sentences(options.query, corpus.vectors)
     query_vectors, numbers = rows_with_text(queries.vectors)
+    numbers = range(len(query_vectors)) if numbers is None else numbers.tolist()
     if options.index:
         if not has_index:
             with counted("index", "rows") as progress:
@@ -78,7 +80,10 @@ def main(argv: list[str]) -> int:
         with counted("search", "blocks") as progress:
             return search(queries, corpus.vectors, count, progress=progress)
 
-    if corpus.documents is None:
+    if options.bm25:
+        texts = [queries.texts_as(text=number)["text"] for number in numbers]
+        hits = _fused(find(query_vectors, max(RANKED, options.top_k)), texts, corpus)
+    elif corpus.documents is None:
         hits = find(query_vectors, options.top_k)
     else:
         in_memory, documents = query_vectors[:], corpus.documents.copy()
@@ -89,14 +94,52 @@ def main(argv: list[str]) -> int:
     print_rows(
         (
             _hit(queries, query, corpus, row, score)
-            for number, (rows, scores) in enumerate(zip(hits.indices.tolist(), hits.scores.tolist(), strict=True))
-            for query in [number if numbers is None else int(numbers[number])]
-            for row, score in zip(rows, scores, strict=True)
+            for query, rows, scores in zip(numbers, hits.indices.tolist(), hits.scores.tolist(), strict=True)
+            for row, score in zip(rows[: options.top_k], scores, strict=False)
             if row >= 0 and (row not in empty or corpus.documents is not None)  # -1: there are fewer results than top_k
         ),
         options.json,
     )
     return 0
+
+
+def _check(options: argparse.Namespace) -> None:
+    """Raise ConfigError for options that do not fit each other."""
+    if bool(options.queries) == bool(options.query):
+        raise ConfigError("give either --queries FILE or --query TEXT")
+    if options.query:
+        leave_out(options, ("query_column", "query_id"), "--query gives the texts themselves")
+    if [options.corpus, options.corpus_text, options.queries].count("-") > 1:
+        raise ConfigError("only one option can read standard input (-): name a file for the others")
+    for query in options.query:
+        try:
+            query.encode()
+        except UnicodeEncodeError:
+            raise ConfigError(f"--query {query}: not UTF-8; write the text into a UTF-8 file and give --queries FILE") from None
+        if not query.strip():
+            raise ConfigError(f"--query {query!r}: the text is empty; give words to search for")
+    if options.bm25:
+        _check_bm25(options)
+
+
+def _check_bm25(options: argparse.Namespace) -> None:
+    """Raise ConfigError if the corpus cannot be searched by words."""
+    if bm25.package() is None:
+        raise ConfigError("--bm25 needs a package: pip install bm25s")
+    if is_vectors(options.corpus) and not options.corpus_text:
+        raise ConfigError(f"--bm25 searches by words, and --corpus {options.corpus} has vectors: give their text by --corpus-text")
+    if options.chunks == "each":
+        raise ConfigError("--bm25 ranks whole texts: give --chunks mean or max, or leave it out")
+
+
+def _fused(hits: "Hits", queries: list[str], corpus: Collection) -> "Hits":
+    """Return the results by cosine fused with those of BM25, best first. The score is that of reciprocal-rank fusion."""
+    if corpus.documents is not None:
+        raise DataError("--bm25 ranks whole texts, and --corpus has a vector for each chunk; encode it with --chunks mean or max")
+    assert corpus.texts is not None
+    rows = np.where(np.isin(hits.indices, corpus.vectors.empty_rows), NO_DOCUMENT, hits.indices)
+    words = bm25.rank(queries, corpus.texts, RANKED)
+    return hits._replace(**dict(zip(hits._fields, fuse([Run(rows, hits.scores), words], hits.indices.shape[1]), strict=True)))
 
 
 def _check_queries(files: str) -> None:

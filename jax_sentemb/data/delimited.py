@@ -132,7 +132,7 @@ def check_width(row: Sequence[str], header: Sequence[str], where: str) -> None:
     """Raise DataError if a row does not have as many fields as the header."""
     if len(row) != len(header):
         remedy = "quote a field that contains the separator" if len(row) > len(header) else "add the missing fields"
-        raise DataError(f"{where} has {len(row)} fields, the header has {len(header)}; {remedy}")
+        raise DataError(f"{where} has {len(row)} field{'s' * (len(row) != 1)}, the header has {len(header)}; {remedy}")
 
 
 def first_repeated(names: Iterable[str]) -> str:

@@ -50,7 +50,7 @@ def context(run: Run) -> dict[str, Any]:
         "curves": _curve_sections(run, curves),
         "numbers": _curve_numbers(run, curves),
         "gold": _against_gold(run),
-        "command": command_line([run_by, *map(without_folders, arguments)]),
+        "command": command_line([run_by, *(_published(argument, run.model) for argument in arguments)]),
         "pretrained": (run.workdir / "pretrain" / "report.html").exists(),
         "facts": _facts(run),
         "settings": [(name, without_folders(fact_text(value))) for name, value in run.settings.items()],
@@ -344,6 +344,12 @@ def _facts(run: Run) -> list[tuple[str, str]]:
         "Python": run.about.get("python"),
     }
     return [(name, without_folders(fact_text(value))) for name, value in facts.items() if value not in (None, "")]
+
+
+def _published(argument: str, model: Mapping[str, Any]) -> str:
+    """Return an argument without folders. A start has the name under which it is published: many directories are called "model"."""
+    weights, start = "--config.encoder.weights=", model.get("base_model")
+    return f"{weights}{start}" if start and argument.startswith(weights) else without_folders(argument)
 
 
 def command_line(argv: Sequence[str]) -> str:
