@@ -71,6 +71,12 @@ def model_name(path: str | Path) -> str:
     return f"{above.name}{at}{pooling}" if above.name and above != Path.home() else name
 
 
+def public_argument(argument: str, start: str | None) -> str:
+    """Return an argument of a run without folders, and with the published name of its start: many folders are called "model"."""
+    weights = "--config.encoder.weights="
+    return f"{weights}{start}" if start and argument.startswith(weights) else without_folders(argument)
+
+
 def without_folders(text: str) -> str:
     """Return `text` with absolute paths reduced to their last part, and without the host name in the message of a lock."""
     return re.sub(r"(process \d+) on \S+ since", r"\1 since", _FOLDERS.sub("", text))

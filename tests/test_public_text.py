@@ -6,7 +6,7 @@ import io
 import pytest
 
 from jax_sentemb.formats.model_card import Card, render, render_static_card, render_word_card
-from jax_sentemb.public_text import markdown, model_name, spreadsheet_cell, without_folders
+from jax_sentemb.public_text import markdown, model_name, public_argument, spreadsheet_cell, without_folders
 from jax_sentemb.reporting import html_report
 from jax_sentemb.reporting.report_data import Run
 from jax_sentemb.reporting.sweep_table import table, write_tables
@@ -112,3 +112,15 @@ def test_a_report_names_no_folder(tmp_path):
     assert "c.txt" in page
     rows = [{"settings": {"data.files": "/home/anna/x.txt"}, "folder": "x", "error": "/home/anna/x.txt: no such file"}]
     assert "anna" not in html_report.sweep_page(tmp_path, rows)
+
+
+@pytest.mark.parametrize(
+    ("argument", "start", "shown"),
+    [
+        ("--config.encoder.weights=/home/me/mini/model", "mini", "--config.encoder.weights=mini"),
+        ("--config.encoder.weights=/home/me/mini/model", None, "--config.encoder.weights=model"),
+        ("--config.data.files=/home/me/a.txt", "mini", "--config.data.files=a.txt"),
+    ],
+)
+def test_an_argument_of_a_run_has_no_folder_and_its_start_a_name(argument, start, shown):
+    assert public_argument(argument, start) == shown

@@ -19,9 +19,10 @@ if TYPE_CHECKING:
 
 EPILOG = """\
 Each line of the output has the number of the query, the row of the corpus, the cosine, the query, the sentence and, if records
-have ids, both ids; the best result comes first. With --bm25, the sum of 1 / (60 + rank) takes the place of the cosine. A terminal also gets a line with the names of the columns. Query and row count
-all records from 0, even those without text: lines, or rows of a table. With --chunks each, a result is the best chunk of a text:
-the sentence is the chunk, and its first character and the number after its last character follow.
+have ids, both ids; the best result comes first. With --bm25, the sum of 1 / (60 + rank) takes the place of the cosine. A terminal
+also gets a line with the names of the columns. Query and row count all records from 0, even those without text: lines, or rows of
+a table. With --chunks each, a result is the best chunk of a text: the sentence is the chunk, and its first character and the number
+after its last character follow.
 
 examples:
   jax-sentemb search --model runs/micse --corpus corpus.txt --query "where is the station?"

@@ -10,7 +10,7 @@ from typing import Any
 
 from jax_sentemb.errors import Setting, stored_text
 from jax_sentemb.formats.model_card import describe_changes, describe_teacher, describe_widths
-from jax_sentemb.public_text import without_folders
+from jax_sentemb.public_text import public_argument, without_folders
 from jax_sentemb.reporting.html_parts import Figure, duration_text, fact_text, number_text, score_text
 from jax_sentemb.reporting.map_page import map_section
 from jax_sentemb.reporting.report_data import (
@@ -50,7 +50,7 @@ def context(run: Run) -> dict[str, Any]:
         "curves": _curve_sections(run, curves),
         "numbers": _curve_numbers(run, curves),
         "gold": _against_gold(run),
-        "command": command_line([run_by, *(_published(argument, run.model) for argument in arguments)]),
+        "command": command_line([run_by, *(public_argument(argument, run.model.get("base_model")) for argument in arguments)]),
         "pretrained": (run.workdir / "pretrain" / "report.html").exists(),
         "facts": _facts(run),
         "settings": [(name, without_folders(fact_text(value))) for name, value in run.settings.items()],
@@ -344,12 +344,6 @@ def _facts(run: Run) -> list[tuple[str, str]]:
         "Python": run.about.get("python"),
     }
     return [(name, without_folders(fact_text(value))) for name, value in facts.items() if value not in (None, "")]
-
-
-def _published(argument: str, model: Mapping[str, Any]) -> str:
-    """Return an argument without folders. A start has the name under which it is published: many directories are called "model"."""
-    weights, start = "--config.encoder.weights=", model.get("base_model")
-    return f"{weights}{start}" if start and argument.startswith(weights) else without_folders(argument)
 
 
 def command_line(argv: Sequence[str]) -> str:
