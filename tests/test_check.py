@@ -121,8 +121,8 @@ def test_counts_are_those_of_plain_python(tmp_path, capsys):
 
 def test_the_command_that_removes_near_duplicates_writes_a_new_file(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for name in ("unique.csv", "unique2.csv", "unique3.csv"):
-        file = corpus_of(tmp_path, ["text", *sentences(20, seed=3)], "corpus.csv" if name == "unique.csv" else "unique.csv")
+    for name in ("unique.tsv", "unique2.tsv", "unique3.tsv"):
+        file = corpus_of(tmp_path, ["text", *sentences(20, seed=3)], "corpus.tsv" if name == "unique.tsv" else "unique.tsv")
         options = dedup.parser().parse_args(shlex.split(check(capsys, file, "--vocab-size", 300)["dedup"])[2:])
         assert options.output.name == name
         corpus_of(tmp_path, ["text"], name)

@@ -19,7 +19,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parents[1] / "adapting"))
 
-from distil import SEEDS, SETS, Embed, Scores, sentences_of
+from distil import SEEDS, SETS, Embed, Scores
 from domains import abstracts, packages
 from study_data import add_rows, parse, read_rows
 from word_encoder import Words
@@ -29,6 +29,7 @@ from jax_sentemb.config import check
 from jax_sentemb.data.corpus_files import open_corpus
 from jax_sentemb.distillation.distill import Settings, distill
 from jax_sentemb.evaluation.catalog import DISJOINT_DEV
+from jax_sentemb.evaluation.sts_data import StsTask
 from jax_sentemb.evaluation.word_baselines import DocumentCounts, TfIdf
 from jax_sentemb.inference.load import load
 from jax_sentemb.recipes import override, read_config
@@ -86,6 +87,11 @@ def student(options: argparse.Namespace, seed: int) -> Path:
 def make_table(options: argparse.Namespace, model: str, text: str, words: int, folder: Path) -> None:
     """Make the static table of a model, weighted by the frequencies in a text."""
     distill(load(model), model, open_corpus(str(options.texts / f"{text}.txt")), folder, Settings(words=words))
+
+
+def sentences_of(task: StsTask) -> list[str]:
+    """Return the distinct sentences of a set."""
+    return list(dict.fromkeys(text for pairs in task.subsets.values() for side in (pairs.first, pairs.second) for text in side))
 
 
 class Tests:

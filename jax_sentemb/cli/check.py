@@ -348,7 +348,7 @@ def _order(order: dict[str, Any]) -> str:
 
 def _advice(advice: Advice | None, usable: int) -> list[str]:
     if advice is None:
-        return paragraph("advice", f"the number of usable sentences, {usable}, is too small for any recipe: add text")
+        return paragraph("advice", f"{usable} sentence{'s are' if usable != 1 else ' is'} too few for any recipe: add text")
     settings = f"max_seq_length {advice.max_seq_length}, epochs {advice.num_train_epochs}, steps {advice.steps:,}"
     lines = [*paragraph("advice", f"{advice.recipe}: {settings}"), *command_lines(advice.command)]
     lines += [*paragraph("confidence", advice.confidence), *paragraph("", advice.evidence)]
