@@ -1009,6 +1009,12 @@ def test_every_command_that_reads_a_corpus_counts_its_empty_texts(model, tmp_pat
     assert "40 lines, 6 blank" in capsys.readouterr().out
 
 
+def test_too_many_groups_are_told_before_the_text_is_encoded(corpus, model, monkeypatch, capsys):
+    monkeypatch.setattr(SentenceEncoder, "encode", lambda *arguments, **options: pytest.fail("encoded"))
+    assert run("cluster", "--corpus", corpus, "--model", model, "--k", 1000) == 2
+    assert "--k 1000: the corpus has 417 sentences; give at most this number" in capsys.readouterr().err
+
+
 def test_a_search_by_words_too_has_the_order_of_reciprocal_ranks(corpus, vectors, model, tmp_path, capsys):
     pytest.importorskip("bm25s")
     queries = tmp_path / "queries.txt"

@@ -5,8 +5,9 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from jax_sentemb.cli.collection import Collection, Opener, parser_of, print_empty, print_noise, print_rows
+from jax_sentemb.cli.collection import Collection, Opener, is_vectors, parser_of, print_empty, print_noise, print_rows
 from jax_sentemb.cli.program import Parser, cosine, count, leave_out, positive, start
+from jax_sentemb.data.corpus_files import open_text
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.system.terminal import counted, table
 
@@ -46,11 +47,12 @@ def main(argv: list[str]) -> int:
     from jax_sentemb.retrieval.kmeans import kmeans
     from jax_sentemb.retrieval.search import community_detection
 
+    if options.k and options.corpus != "-" and not is_vectors(options.corpus):  # before it is encoded
+        _check_groups(options.k, len(open_text("--corpus", options.corpus, options.column, options.join, options.id).sentences))
     corpus, threshold, noise = Opener(options).corpus(), 0.0, 0.0
     size = options.min_size or MIN_SIZE
     if options.k:
-        if options.k > corpus.filled:
-            raise ConfigError(f"--k {options.k}: the corpus has {corpus.filled:,} sentences; give at most this number")
+        _check_groups(options.k, corpus.filled)
         with counted("cluster", "passes") as progress:
             groups = kmeans(corpus.vectors, options.k, options.seed, progress=progress).rows()
     else:
@@ -65,6 +67,12 @@ def main(argv: list[str]) -> int:
     if not groups:
         print(_advice(corpus, size, threshold, noise), file=sys.stderr)
     return 0
+
+
+def _check_groups(groups: int, sentences: int) -> None:
+    """Raise ConfigError for more groups than sentences."""
+    if groups > sentences:
+        raise ConfigError(f"--k {groups}: the corpus has {sentences:,} sentences; give at most this number")
 
 
 def _member(corpus: Collection, group: int, number: int) -> dict[str, Any]:
