@@ -326,7 +326,7 @@ def _dedup_command(options: argparse.Namespace, sources: Sequence[str], model: s
     join = options.join or " " * ("," in options.column)
     endings = {match[0] if (match := ENDING.search(source)) else ".txt" for source in sources}
     ending = endings.pop() if len(endings) == 1 else ".txt"
-    names = (f"unique{number or ''}{ending}" for number in itertools.chain([0], itertools.count(2)))
+    names = (f"unique{number}{ending}" for number in itertools.chain([""], itertools.count(2)))
     output = next(name for name in names if not Path(name).exists())
     settings = [*text_options(options.column, join), *(["--model", model] if model else [])]
     return shlex.join(["jax-sentemb", "dedup", "--corpus", files, *settings, "--output", output])

@@ -1,13 +1,13 @@
 """Run `jax-sentemb cluster --model runs/micse --corpus corpus.txt`: find groups of similar sentences of a corpus."""
 
+import functools
 import math
 import sys
 from collections.abc import Sequence
 from typing import Any
 
-from jax_sentemb.cli.collection import Collection, Opener, is_vectors, parser_of, print_empty, print_noise, print_rows
+from jax_sentemb.cli.collection import Collection, Opener, parser_of, print_empty, print_noise, print_rows
 from jax_sentemb.cli.program import Parser, cosine, count, leave_out, positive, start
-from jax_sentemb.data.corpus_files import open_text
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.system.terminal import counted, table
 
@@ -47,12 +47,10 @@ def main(argv: list[str]) -> int:
     from jax_sentemb.retrieval.kmeans import kmeans
     from jax_sentemb.retrieval.search import community_detection
 
-    if options.k and options.corpus != "-" and not is_vectors(options.corpus):  # before it is encoded
-        _check_groups(options.k, len(open_text("--corpus", options.corpus, options.column, options.join, options.id).sentences))
-    corpus, threshold, noise = Opener(options).corpus(), 0.0, 0.0
+    check_count = functools.partial(_check_groups, options.k) if options.k else None
+    corpus, threshold, noise = Opener(options).corpus(check_count=check_count), 0.0, 0.0
     size = options.min_size or MIN_SIZE
     if options.k:
-        _check_groups(options.k, corpus.filled)
         with counted("cluster", "passes") as progress:
             groups = kmeans(corpus.vectors, options.k, options.seed, progress=progress).rows()
     else:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 POOLED = ("mean", "max")  # the values of --chunks that give one vector for a text
 CheckSources = Callable[[dict[str, Any]], object]
+CheckCount = Callable[[int], object]
 
 
 class Collection(NamedTuple):
@@ -126,12 +127,12 @@ class Opener:
             raise ConfigError(f"--model is missing: text is encoded before it is compared; {remedy}")
         return load_encoder(self.options)
 
-    def corpus(self, check_sources: CheckSources | None = None) -> Collection:
-        """Return --corpus with --corpus-text. `check_sources` is called with its sources before text is encoded."""
+    def corpus(self, check_sources: CheckSources | None = None, check_count: CheckCount | None = None) -> Collection:
+        """Return --corpus with --corpus-text. Before text is encoded, its sources and the number of its texts are checked."""
         options = self.options
         if not is_vectors(options.corpus):
             check_no_text_of_text(options)
-            return self.text("--corpus", options.corpus, check_sources=check_sources)
+            return self.text("--corpus", options.corpus, check_sources=check_sources, check_count=check_count)
         self._check_vector_options()
         vectors = Vectors(user_path(options.corpus), not options.no_verify)
         self._check_chunks(vectors)
@@ -150,6 +151,8 @@ class Opener:
         empty = f"--corpus {options.corpus}: {blank:,} of {len(known):,} vectors are of empty texts" if blank else ""
         if check_sources:
             check_sources(vectors.sources)
+        if check_count:
+            check_count(len(known) - blank)
         has_ids = records is not None and (records.ids is not None or not vectors.is_marked)
         collection = Collection(known, records and records.texts, lambda: vectors.sources, records if has_ids else vectors, empty)
         return self._with_chunks(collection, vectors, records, has_ids) if vectors.has_chunks else collection
@@ -227,7 +230,14 @@ class Opener:
         elif length:
             self.encoder.max_seq_length = length
 
-    def text(self, option: str, files: str, like: Any = None, check_sources: CheckSources | None = None) -> Collection:
+    def text(
+        self,
+        option: str,
+        files: str,
+        like: Any = None,
+        check_sources: CheckSources | None = None,
+        check_count: CheckCount | None = None,
+    ) -> Collection:
         """Encode the texts of a file. With vectors `like`, the texts are queries and are encoded in the same way."""
         from jax_sentemb.retrieval.sources import WithEmptyRows
 
@@ -236,6 +246,8 @@ class Opener:
             records = open_text(option, files, options.column, options.join, options.id)
         else:
             records = self._queries(option, files)
+        if check_count:
+            check_count(len(records.sentences))
         corpus, texts = Source(corpus_name(files), records.sentences.fingerprint), records.texts
         empty_rows, documents, row_records = records.empty_texts, None, records
         if like is None and self._chunks == "each":

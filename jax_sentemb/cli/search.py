@@ -82,8 +82,8 @@ def main(argv: list[str]) -> int:
             return search(queries, corpus.vectors, count, progress=progress)
 
     if options.bm25:
-        texts = [queries.texts_as(text=number)["text"] for number in numbers]
-        hits = _fused(find(query_vectors, max(RANKED, options.top_k)), texts, corpus)
+        texts = [queries.text(number) or "" for number in numbers]
+        hits = _fused(find(query_vectors, max(RANKED, options.top_k)), texts, corpus, options.top_k)
     elif corpus.documents is None:
         hits = find(query_vectors, options.top_k)
     else:
@@ -96,7 +96,7 @@ def main(argv: list[str]) -> int:
         (
             _hit(queries, query, corpus, row, score)
             for query, rows, scores in zip(numbers, hits.indices.tolist(), hits.scores.tolist(), strict=True)
-            for row, score in zip(rows[: options.top_k], scores, strict=False)
+            for row, score in zip(rows, scores, strict=True)
             if row >= 0 and (row not in empty or corpus.documents is not None)  # -1: there are fewer results than top_k
         ),
         options.json,
@@ -133,14 +133,15 @@ def _check_bm25(options: argparse.Namespace) -> None:
         raise ConfigError("--bm25 ranks whole texts: give --chunks mean or max, or leave it out")
 
 
-def _fused(hits: "Hits", queries: list[str], corpus: Collection) -> "Hits":
-    """Return the results by cosine fused with those of BM25, best first. The score is that of reciprocal-rank fusion."""
+def _fused(hits: "Hits", queries: list[str], corpus: Collection, top_k: int) -> "Hits":
+    """Return the best results by cosine and by BM25 together. The score is that of reciprocal-rank fusion."""
     if corpus.documents is not None:
         raise DataError("--bm25 ranks whole texts, and --corpus has a vector for each chunk; encode it with --chunks mean or max")
     assert corpus.texts is not None
     rows = np.where(np.isin(hits.indices, corpus.vectors.empty_rows), NO_DOCUMENT, hits.indices)
     words = bm25.rank(queries, corpus.texts, RANKED)
-    return hits._replace(**dict(zip(hits._fields, fuse([Run(rows, hits.scores), words], hits.indices.shape[1]), strict=True)))
+    fused = fuse([Run(rows, hits.scores), words], top_k)
+    return hits._replace(indices=fused.rows, scores=fused.scores)
 
 
 def _check_queries(files: str) -> None:

@@ -13,13 +13,13 @@ from jax_sentemb.config import Config, Data, Evaluation, Words, flatten
 from jax_sentemb.data.examples import counts_of_text
 from jax_sentemb.distillation.teacher import published_name, teacher_names
 from jax_sentemb.errors import Setting, note_text
-from jax_sentemb.formats.encode_settings import DEFAULTS
+from jax_sentemb.formats.encode_settings import DEFAULTS, EncodeSettings
 from jax_sentemb.parallel import is_main_process
 from jax_sentemb.public_text import model_name, without_folders
 from jax_sentemb.settings import unmet
 from jax_sentemb.training.run_sources import vectors_source
 from jax_sentemb.training.setup import RunSetup, sample_size
-from jax_sentemb.training.starting_encoder import Start, dense_layers, is_kept, kept_settings
+from jax_sentemb.training.starting_encoder import Start, dense_layers, is_kept
 from jax_sentemb.types import Params
 
 SHOWN = ("method.", "optimizer.")  # sections of settings on the model card
@@ -40,7 +40,7 @@ def model_metadata(config: Config, setup: RunSetup, name: str, start: Start | No
         "pooling": method.pooling,
         **(_word_metadata(config, config.encoder) if isinstance(config.encoder, Words) else {}),
         "convolution": dataclasses.asdict(convolution) if convolution else None,
-        **_start_metadata(config, start),
+        **_start_metadata(config, start, setup.settings),
         "scores_pairs": method.is_cross_encoder,
         **({"average_with_start": share} if (share := config.train.average_with_start) else {}),
         "max_seq_length": config.eval.max_seq_length,
@@ -68,7 +68,7 @@ def _word_metadata(config: Config, words: Words) -> dict[str, Any]:
     return {"settings": dataclasses.asdict(config.method), **({"vectors": vectors._asdict()} if vectors else {})}
 
 
-def _start_metadata(config: Config, start: Start | None) -> dict[str, Any]:
+def _start_metadata(config: Config, start: Start | None, kept: EncodeSettings) -> dict[str, Any]:
     """Return what an export keeps of the run's start: prompts, and unit length and dense layers if they still apply.
 
     Layers that the method trains replace those of the start, and their vectors have length 1, as a teacher's targets do.
@@ -77,7 +77,7 @@ def _start_metadata(config: Config, start: Start | None) -> dict[str, Any]:
     settings: dict[str, Any] = {"dense": list(layers)} if layers else {}
     if config.method.dense:
         settings["normalize"] = True
-    if (kept := kept_settings(config, start)) != DEFAULTS:
+    if kept != DEFAULTS:
         settings["encode_settings"] = kept._asdict()
     return {"normalize": start.readout.normalize} | settings if start and is_kept(config, start) else settings
 

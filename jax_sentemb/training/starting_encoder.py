@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from jax_sentemb.config import Config, Encoder
@@ -46,11 +47,8 @@ def read_start(config: Config) -> Start | None:
     It is None for a new encoder, a directory without a pooling, an export of masked-language-model training, a cross-encoder, and
     if `encoder.readout` is "method".
     """
-    encoder = config.encoder
-    if not isinstance(encoder, Encoder) or not encoder.weights or encoder.readout == "method" or config.method.is_cross_encoder:
-        return None
-    folder = resolve(encoder.weights)
-    if not sentence_pooling(folder):
+    encoder, folder = config.encoder, _sentence_encoder(config)
+    if folder is None or not isinstance(encoder, Encoder) or encoder.readout == "method":
         return None
     dense = read_dense(folder)
     return Start(
@@ -58,18 +56,22 @@ def read_start(config: Config) -> Start | None:
     )
 
 
+def _sentence_encoder(config: Config) -> Path | None:
+    """Return the directory of `encoder.weights` if it is a sentence encoder; None for a cross-encoder, which reads it as a BERT."""
+    weights = getattr(config.encoder, "weights", "")
+    folder = resolve(weights) if weights and not config.method.is_cross_encoder else None
+    return folder if folder and sentence_pooling(folder) else None
+
+
 def kept_settings(config: Config, start: Start | None) -> EncodeSettings:
     """Return the prompts and the similarity of the sentence encoder in `encoder.weights`, whatever its readout becomes.
 
     The width to which it cuts embeddings holds only for its own embedding.
     """
-    weights = getattr(config.encoder, "weights", "")
     if start is not None:
         settings = start.settings
-    elif weights and not config.method.is_cross_encoder and sentence_pooling(folder := resolve(weights)):
-        settings = read_encode_settings(folder)
     else:
-        return DEFAULTS
+        settings = read_encode_settings(folder) if (folder := _sentence_encoder(config)) else DEFAULTS
     is_own = is_kept(config, start) and not config.method.dense
     return settings if is_own else settings._replace(truncate_dim=None)
 
