@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from jax_sentemb.errors import plain
+from jax_sentemb.errors import Setting, flag, plain
 
 _SPECIAL = re.compile(r"[\\`*\[\]|~]|(?<![^\W_])_|_(?![^\W_])|^\s*[#+=-]")
 _FOLDERS = re.compile(r"(?:file://|(?<![\w.~/]))/(?=[^\s/])(?:[^/\n,'\"]*(?<!\s)/)*|\b[A-Za-z]:\\(?:[^\\\n,'\"]*\\)*|~[\w.-]+/")
@@ -73,8 +73,8 @@ def model_name(path: str | Path) -> str:
 
 def public_argument(argument: str, start: str | None) -> str:
     """Return an argument of a run without folders, and with the published name of its start: many folders are called "model"."""
-    weights = "--config.encoder.weights="
-    return f"{weights}{start}" if start and argument.startswith(weights) else without_folders(argument)
+    setting = Setting("encoder.weights", start)
+    return flag(setting) if start and argument.startswith(f"{flag(Setting(setting.name))}=") else without_folders(argument)
 
 
 def without_folders(text: str) -> str:
