@@ -81,6 +81,15 @@ def test_what_was_saved_comes_back_and_older_steps_are_deleted(folder):
     assert [path.name for path in (folder / "best").iterdir()] == ["2"]
 
 
+def test_a_continued_run_keeps_as_many_steps_as_one_without_a_stop(folder):
+    checkpoints = Checkpoints(folder, FACTS, keep=3)
+    checkpoints.restore(state(0))
+    for number, kept in ((3, ["1", "2", "3"]), (4, ["2", "3", "4"])):
+        checkpoints.save(number, state(number), {})
+        checkpoints.wait()
+        assert sorted(path.name for path in (folder / "checkpoints").iterdir()) == kept
+
+
 def test_a_flipped_bit_in_any_file_is_found(folder):
     random = np.random.default_rng(0)
     for kind in ("checkpoints", "best"):

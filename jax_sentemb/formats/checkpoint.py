@@ -124,7 +124,7 @@ class Steps:
 
     def __init__(self, folder: Path, sources: Mapping[str, Any], keep: int, warn: Warn) -> None:
         self.folder, self._sources, self._keep, self._warn = folder.absolute(), sources, keep, warn
-        self.written: dict[int, str] = {}  # valid steps -> fingerprints of their metadata
+        self.written: dict[int, str] = {}  # steps -> fingerprints of their metadata; "" for a step that was not read
         self._thread: threading.Thread | None = None
         self._pending: tuple[int, str] | None = None  # step and fingerprint of the save in the background
         self._error: Exception | None = None
@@ -148,7 +148,8 @@ class Steps:
                 if newest is not None:
                     is_wanted = newest[0] == wanted  # then it is not hashed again
                     step, content = newest if is_wanted else manifest.valid(self.folder, wanted) or newest
-                    self.written = {step: content["facts"]}
+                    older = [number for number in manifest.steps(self.folder, lambda text: None) if number < step]
+                    self.written = {**dict.fromkeys(older, ""), step: content["facts"]}
             except ModelFileError as error:
                 problem, step = str(error), -2
         if jax.process_count() > 1:
