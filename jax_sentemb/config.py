@@ -297,12 +297,6 @@ def check(config: Config) -> None:
 def _check_rate(config: Config) -> None:
     rate_steps(config.optimizer.lr_scheduler_type, config.optimizer.lr_steps)
     factor = config.optimizer.plateau_factor
-    if factor < 1 and not config.data.validation:
-        raise ConfigError(
-            Setting("optimizer.plateau_factor", factor),
-            " needs held-out sentences: ",
-            Setting("data.validation", 1000),
-        )
     if factor < 1 and (config.eval.select == "last" or not config.eval.eval_steps):
         cause = Setting("eval.select", "last") if config.eval.select == "last" else Setting("eval.eval_steps", 0)
         raise ConfigError(Setting("optimizer.plateau_factor", factor), " needs a score, and there is none with ", cause)

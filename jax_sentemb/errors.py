@@ -235,13 +235,13 @@ class NotFinite(NumericsError):
 
 
 class BusyError(UserError):
-    """Another run holds the work directory (exit 6)."""
+    """Another process writes the same output (exit 6)."""
 
     exit_code = 6
 
 
 class ResourceError(UserError):
-    """Disk full or memory exhausted (exit 7)."""
+    """Disk full, memory exhausted, or a process lost (exit 7)."""
 
     exit_code = 7
 

@@ -93,6 +93,11 @@ def replicated(mesh: Mesh) -> NamedSharding:
     return NamedSharding(mesh, PartitionSpec())
 
 
+def is_split(mesh: Mesh) -> bool:
+    """Return whether groups of devices share the state (train.fsdp above 1)."""
+    return mesh.shape["fsdp"] > 1
+
+
 def fsdp_sharding(mesh: Mesh, shapes: PyTree) -> PyTree:
     """Return the sharding of each leaf of a state, given as arrays or shapes: it splits the longest axis that "fsdp" divides."""
     size = mesh.shape["fsdp"]

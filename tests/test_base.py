@@ -10,8 +10,9 @@ from jax_sentemb.config import Config, Data, check
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.methods import Method
 from jax_sentemb.methods.attention_mi import AttentionMI
-from jax_sentemb.methods.base import InitialState
+from jax_sentemb.methods.base import EmbeddingMethod, InitialState
 from jax_sentemb.models.bert import Bert, BertConfig
+from jax_sentemb.models.word_vectors import WordsConfig, WordVectors
 from jax_sentemb.types import TrainState
 
 
@@ -46,6 +47,16 @@ def test_ami_must_fit_the_encoder():
     Least(ami=AttentionMI(layers=(2, 3))).check(encoder, 8)
     with pytest.raises(ConfigError, match="from 1 to 3"):
         Least(ami=AttentionMI(layers=(3, 4))).check(encoder, 8)
+
+
+def test_an_embedding_method_needs_a_transformer():
+    @dataclass
+    class Embedding(Least, EmbeddingMethod):
+        pass
+
+    Embedding().check(Bert(BertConfig()), 8)
+    with pytest.raises(ConfigError, match="works on a BERT"):
+        Embedding().check(WordVectors(WordsConfig(5, 2)), 8)
 
 
 @pytest.mark.parametrize("name", ["init", "encode", "objective"])

@@ -13,6 +13,7 @@ from jax_sentemb.errors import ConfigError, ModelFileError
 from jax_sentemb.recipes import read_config
 from jax_sentemb.training.optimizer import drop_rate, make_optimizer
 from jax_sentemb.training.run import run
+from jax_sentemb.training.trainer import Trainer
 from jax_sentemb.types import TrainState
 
 CONFIG = Path(__file__).parents[1] / "configs" / "cons_sent.py"
@@ -67,11 +68,20 @@ def test_the_weights_with_the_best_accuracy_are_kept_and_the_rate_drops(finished
     assert drops == {4: pytest.approx(0.2), 6: pytest.approx(0.04)}
 
 
+def test_a_rate_that_falls_without_improvement_needs_a_score_but_not_held_out_sentences(tmp_path):
+    config = falling()
+    config.data.validation, config.eval.dev = 0, str(tmp_path / "pairs.tsv")
+    check(config)
+    config.eval.dev = config.eval.data = ""
+    advice = r"give eval\.dev=pairs\.tsv, data\.validation=1000 or eval\.select"
+    with pytest.raises(ConfigError, match=rf"plateau_factor=0\.2 needs a score: {advice}"):
+        Trainer(config, tmp_path / "run")
+
+
 @pytest.mark.parametrize(
     ("change", "says"),
     [
         ({"data.validation": 3}, "data.validation=3 must be 0 or at least data.batch_size=8"),
-        ({"data.validation": 0, "optimizer.plateau_factor": 0.2}, "needs held-out sentences"),
         ({"optimizer.plateau_factor": 0.0}, "optimizer.plateau_factor=0.0 must be above 0"),
         ({"eval.eval_steps": -2}, "eval.eval_steps=-2 must be at least -1"),
     ],

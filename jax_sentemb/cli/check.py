@@ -163,7 +163,7 @@ def _measure_lengths(lengths: np.ndarray, positions: int) -> dict[str, Any]:
 
 
 def _measure_order(records: Records) -> dict[str, Any]:
-    """Return whether the records are running text (None: it cannot be told), and the figures that decide it."""
+    """Return whether the records are running text (None: too little text to decide), and the figures that decide it."""
     sentences = records.sentences
     in_common = words_in_common(sentences) if len(sentences) >= MIN_ORDER_CHECK else None
     several = several_sentences(sentences)

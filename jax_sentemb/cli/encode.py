@@ -156,7 +156,7 @@ def note(text: str) -> None:
 
 
 def add_text_options(parser: argparse.ArgumentParser, has_ids: bool = False) -> None:
-    """Add the options about the columns of tables, which all commands share. With `has_ids`, the command prints ids."""
+    """Add the options about the columns of tables, which several commands share. With `has_ids`, the command prints ids."""
     parser.add_argument(
         "--column",
         default="text",
@@ -173,7 +173,7 @@ def add_chunks_option(parser: argparse.ArgumentParser, choices: Sequence[str], t
 
 
 def add_model_options(parser: argparse.ArgumentParser, required: bool, default: str = "") -> None:
-    """Add the options that choose the encoder. All commands share them. The help names the `default`, which the command applies."""
+    """Add the options that choose the encoder; several commands share them. The command applies `default`, which the help names."""
     kinds = "a work directory, an export, or a sentence-transformers or BERT directory"
     parser.add_argument("--model", required=required, help=f"{kinds} (default: {default})" if default else kinds)
     add_encoding_options(parser)

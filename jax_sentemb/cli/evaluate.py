@@ -4,8 +4,10 @@ The command scores models on the tasks of SentEval with the protocols of the pap
 """
 
 import argparse
+import itertools
 import json
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -128,7 +130,7 @@ def parser() -> Parser:
 
 def _score(options: argparse.Namespace, loaded: Any, root: Path, protocols: Any) -> int:
     from jax_sentemb.evaluation import suite, tables
-    from jax_sentemb.evaluation.model_spec import check_distinct_names, load_eval_model, with_widths
+    from jax_sentemb.evaluation.model_spec import with_widths
     from jax_sentemb.system.terminal import Progress
 
     items = loaded.items
@@ -138,24 +140,12 @@ def _score(options: argparse.Namespace, loaded: Any, root: Path, protocols: Any)
         return loaded.errors[0].exit_code
     for warning in dict.fromkeys(warning for item in items for warning in item.warnings):
         print(plain(f"warning: {warning}"), file=sys.stderr)
-
-    def vocabulary() -> set[str]:
-        words = {word for item in items for sentence in set(item.sentences) for word in sentence.split()}
-        return words | {word.lower() for word in words}
-
-    loaded_models = [load_eval_model(text, vocabulary, options.batch_size, options.vectors) for text in options.model]
-    if options.vectors and not any("vectors" in model.metadata for model in loaded_models):
-        raise ConfigError(f"--vectors {options.vectors} is not used: no model has word vectors as its input; leave it out")
-    given = {model.name for model in loaded_models}
-    models = [cut for model in loaded_models for cut in with_widths(model, given)]
-    names = [model.name for model in models]
-    check_distinct_names(names)
-    if options.ensemble and ENSEMBLE in names:
-        raise ConfigError(f"a model is called {ENSEMBLE}, as the row of --ensemble: write NAME=PATH for it")
+    models = _open_models(options, items)
+    names = {model.name for model in models}
     outcomes: dict[str, dict[str, suite.Outcome]] = {}
     failed: list[tables.FailedTask] = []
     code = loaded.errors[0].exit_code if loaded.errors else 0
-    for model in models:
+    for model in itertools.chain.from_iterable(with_widths(each, names) for each in models):
         outcomes[model.name] = {}
         distinct = [len(set(item.sentences)) for item in items]
         total = sum(distinct) if model.per_task else len({sentence for item in items for sentence in item.sentences})
@@ -171,14 +161,47 @@ def _score(options: argparse.Namespace, loaded: Any, root: Path, protocols: Any)
                 _write(options, model.name, suite.record(model.name, model.metadata, outcome, root))
                 if options.plots and outcome.similarities:
                     _plot(options, model.name, outcome)
-    members = [model.name for model in loaded_models]  # not their prefixes
+    members = [model.name for model in models]  # not their prefixes
     if options.ensemble and len(members) > 1:
-        of_task = {item.name: [outcomes[name][item.name] for name in members if item.name in outcomes[name]] for item in items}
-        mixed = {name: suite.combine(each, protocols) for name, each in of_task.items() if len(each) == len(members)}
-        outcomes[ENSEMBLE] = {name: outcome for name, outcome in mixed.items() if outcome}
+        outcomes[ENSEMBLE] = _combined([outcomes[name] for name in members], protocols)
         for outcome in outcomes[ENSEMBLE].values():
             _write(options, ENSEMBLE, suite.record(ENSEMBLE, {"members": members}, outcome, root))
-    layouts = tables.layout(outcomes, protocols, loaded.missing_tasks, failed)
+    _print_tables(options, tables.layout(outcomes, protocols, loaded.missing_tasks, failed))
+    return code
+
+
+def _open_models(options: argparse.Namespace, items: Sequence[Any]) -> list[Any]:
+    """Return the models of the command line, each with a name of its own."""
+    from jax_sentemb.evaluation.model_spec import check_distinct_names, load_eval_model, with_widths
+
+    def vocabulary() -> set[str]:
+        words = {word for item in items for sentence in set(item.sentences) for word in sentence.split()}
+        return words | {word.lower() for word in words}
+
+    models = [load_eval_model(text, vocabulary, options.batch_size, options.vectors) for text in options.model]
+    if options.vectors and not any("vectors" in model.metadata for model in models):
+        raise ConfigError(f"--vectors {options.vectors} is not used: no model has word vectors as its input; leave it out")
+    given = {model.name for model in models}
+    names = [cut.name for model in models for cut in with_widths(model, given)]
+    check_distinct_names(names)
+    if options.ensemble and ENSEMBLE in names:
+        raise ConfigError(f"a model is called {ENSEMBLE}, as the row of --ensemble: write NAME=PATH for it")
+    return models
+
+
+def _combined(members: Sequence[Mapping[str, Any]], protocols: Any) -> dict[str, Any]:
+    """Return the outcomes of the ensemble on the tasks that all members have."""
+    from jax_sentemb.evaluation import suite
+
+    shared = [task for task in members[0] if all(task in outcomes for outcomes in members)]
+    combined = {task: suite.combine([outcomes[task] for outcomes in members], protocols) for task in shared}
+    return {task: outcome for task, outcome in combined.items() if outcome}
+
+
+def _print_tables(options: argparse.Namespace, layouts: Sequence[Any]) -> None:
+    """Print the tables, and write them to --output."""
+    from jax_sentemb.evaluation import tables
+
     print()
     print(plain("\n\n".join(tables.as_text(table) for table in layouts)))
     if options.output:
@@ -186,7 +209,6 @@ def _score(options: argparse.Namespace, loaded: Any, root: Path, protocols: Any)
         options.output.mkdir(parents=True, exist_ok=True)
         write_text(options.output / "tables.md", text + "\n")
         print(plain(f"\nwritten: {options.output}/tables.md and a JSON file for each model and task"))
-    return code
 
 
 def _line(outcome: Any) -> str:
@@ -229,12 +251,11 @@ def _check_alone(options: argparse.Namespace) -> None:
 
 def _check_plots(options: argparse.Namespace) -> None:
     """Raise ConfigError before anything is scored if plots cannot be drawn."""
-    from importlib.util import find_spec
+    from jax_sentemb.reporting.plots import require_matplotlib
 
     if not options.output:
         raise ConfigError("--plots needs --output, the folder to write to")
-    if not find_spec("matplotlib"):
-        raise ConfigError("--plots needs matplotlib: pip install matplotlib")
+    require_matplotlib()
 
 
 def _task_list() -> str:
@@ -276,9 +297,9 @@ def _check(root: Path) -> int:
                 print(f"  {name:<26}{'bad':<9}{error}")
                 code = DataError.exit_code
             for folder in dict.fromkeys(file.parent for file in missing):
-                existing = [file.name for file in missing if file.parent == folder]
-                names_of = ", ".join(existing[:3]) + (f" and {len(existing) - 3} more" if len(existing) > 3 else "")
-                print(f"  {'':<26}missing: {folder.relative_to(root)}/ {names_of}")
+                names = [file.name for file in missing if file.parent == folder]
+                text = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+                print(f"  {'':<26}missing: {folder.relative_to(root)}/ {text}")
     return code
 
 

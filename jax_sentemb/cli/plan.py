@@ -121,7 +121,7 @@ def describe(plan: "Plan", feed: float) -> list[str]:
         f"padding     {plan.padding:.1%} of the arrays' bytes fill tiles",
         *(
             f"network     {item.times} {item.operation} of {item.group} chips, {item.bytes / 1e6:.1f} MB"
-            for item in plan.collectives or ()
+            for item in plan.collectives
         ),
         f"bound       {bound.limit}: at least {bound.seconds * 1e3:.2f} ms per step (compute {bound.compute * 1e3:.2f}, "
         f"memory {bound.memory * 1e3:.2f}, network {bound.network * 1e3:.2f}; not measured)",

@@ -59,7 +59,7 @@ def main(argv: list[str]) -> int:
     from jax_sentemb.retrieval.sources import rows_with_text
 
     if options.queries:
-        _check_queries(options.queries)  # a missing file is told before the corpus is encoded
+        _check_queries(options.queries)  # a missing file is reported before the corpus is encoded
     opener = Opener(options, reads_chunks=True)
     verify = not options.no_verify
     has_index = bool(options.index and options.index.exists())

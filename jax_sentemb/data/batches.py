@@ -76,8 +76,9 @@ class Batches:
         return self._padded(step, rows[process_rows], self._widths.of(step, int(self.tokens.lengths[rows].max())))
 
     def parts(self, step: int, process_index: int = 0, process_count: int = 1, unit: int = 1) -> tuple[Batch, ...]:
-        """Return the same sentences with less padding: the whole batch or, in random order, its shorter and its longer sentences.
+        """Return the same sentences with less padding.
 
+        A batch in random order is divided into its shorter and its longer sentences if that saves padding. Others are one part.
         Each part is only as wide as its longest sentence needs. `position` has the positions of its sentences in the batch, so a
         loss sees the same sentences in the same order. The sizes of the parts are multiples of `unit`.
         """

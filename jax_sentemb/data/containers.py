@@ -78,7 +78,7 @@ def items_of(sentences: Any) -> Iterator[Any]:
 
 
 def sentence_list(sentences: Any) -> list[Any]:
-    """Return the items of a container as a list; raise TypeError if it does not hold sentences."""
+    """Return the items of a container as a list; raise TypeError if the container is not accepted."""
     if problem := problem_with(sentences):
         raise TypeError(problem)
     return list(items_of(sentences))

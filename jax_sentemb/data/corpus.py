@@ -196,11 +196,11 @@ class Corpus:
 def _check_scores(scores: Float[np.ndarray, " pairs"], top_score: float, name: str) -> None:
     """Raise DataError for scores of a file below 0 or above `top_score`, and warn of scores that are all far below it."""
     lowest, highest = scores.min(), scores.max()
-    found, setting = f"the scores of {name} are {lowest:g} to {highest:g}", Setting("method.top_score", top_score)
+    range_text, setting = f"the scores of {name} are {lowest:g} to {highest:g}", Setting("method.top_score", top_score)
     if lowest < 0 or highest > top_score:
-        raise DataError(setting, f": {found}; give the largest score of their scale, which begins at 0")
+        raise DataError(setting, f": {range_text}; give the largest score of their scale, which begins at 0")
     if highest <= top_score / 2:
-        print_warning(note_text(f"{found}, and ", setting, " is the largest score of their scale"))
+        print_warning(note_text(f"{range_text}, and ", setting, " is the largest score of their scale"))
 
 
 def _draw_pairs(pairs: LabelledPairs, subset: Subsample) -> LabelledPairs:

@@ -146,7 +146,7 @@ def first_repeated(names: Iterable[str]) -> str:
 
 
 def without_point(value: Any) -> Any:
-    """Return 7.0, as a table with gaps stores a whole number, as 7; any other value as it is."""
+    """Return a whole float as an int, since a table with gaps stores whole numbers as floats; any other value unchanged."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 

@@ -1,4 +1,4 @@
-"""Change batches of sentences: make them inconsistent or split them (ConsSent, Brahma 2018, section 3), or repeat words (ESimCSE).
+"""Change batches of sentences: make them inconsistent or split them (ConsSent, Brahma 2018, section 3), repeat or delete words.
 
 Rows are padded arrays [B, T] with lengths [B]. Random numbers are functions of the row, so a row gets the same change in any batch.
 A sentence that is too short for a change stays the same. Every other sentence becomes a different sentence if possible. It is

@@ -31,13 +31,13 @@ def check_formats(sources: Sequence[str], output: Path) -> None:
         output: The file. A name of a text file is always possible: it gets the texts of the records.
     """
     try:
-        wanted = detect_format(output)[0]
+        output_format = detect_format(output)[0]
     except DataError:
-        wanted = ""
+        output_format = ""
     formats = [_format(source) for source in sources]
     names = sorted({name for name in formats if name})
     advice = " or ".join([*(names if len(names) == 1 and all(formats) and names != [".txt"] else []), ".txt"])
-    if wanted != ".txt" and set(formats) != {wanted}:
+    if output_format != ".txt" and set(formats) != {output_format}:
         content = " and ".join(names) or "no" if all(formats) else "a data set or standard input, not"
         raise ConfigError(f"--output {output}: the corpus has {content} files; give a name that ends in {advice}")
 
@@ -58,13 +58,13 @@ def copy_records(records: Records, sources: Sequence[str], is_copied: Mask, outp
     Raises:
         DataError: The files have different columns.
     """
-    wanted = detect_format(output)[0]
+    output_format = detect_format(output)[0]
     formats = {_format(source) for source in sources}
-    if wanted == PARQUET:
+    if output_format == PARQUET:
         _copy_parquet([Path(source) for source in sources], is_copied, partial)
         return True
     with _compressed(output, partial) as stream:
-        if formats != {wanted}:
+        if formats != {output_format}:
             for number in np.flatnonzero(is_copied).tolist():
                 stream.write(records.texts[number].encode() + b"\n")
             return False

@@ -203,10 +203,10 @@ def scan(path: Path, write_starts: Callable[[bytes], Any]) -> tuple[int, int, st
 def line_numbers(file: TextFile, starts: Int[np.ndarray, " lines"]) -> Iterator[Int[np.ndarray, " lines"]]:
     """Yield, block by block, the numbers of the lines that start at these byte offsets, counted from 0 (int64, ascending)."""
     line = done = 0
-    for begin in range(0, file.size, BLOCK):
-        block = np.frombuffer(file.read(begin, min(begin + BLOCK, file.size)), np.uint8)
-        ends = begin + np.flatnonzero(block == LINE_FEED)
-        last = int(np.searchsorted(starts, begin + len(block)))
+    for block_start in range(0, file.size, BLOCK):
+        block = np.frombuffer(file.read(block_start, min(block_start + BLOCK, file.size)), np.uint8)
+        ends = block_start + np.flatnonzero(block == LINE_FEED)
+        last = int(np.searchsorted(starts, block_start + len(block)))
         yield line + np.searchsorted(ends, starts[done:last])
         line, done = line + len(ends), last
 

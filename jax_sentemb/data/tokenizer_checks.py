@@ -72,9 +72,9 @@ def check_speed(inner: tokenizers.Tokenizer, file: Path) -> None:
     """
     for length in PROBE_LENGTHS:
         for text in ("a" * length, " " * length, ("the quick brown fox, 42 of them; " * length)[:length]):
-            begin = time.thread_time()
+            started = time.thread_time()
             inner.encode(text)
-            if time.thread_time() - begin > SLOW:
+            if time.thread_time() - started > SLOW:
                 raise ModelFileError(
                     f"{file} takes more than {SLOW} s for {length} characters: its regular expressions backtrack; {OTHER_MODEL}"
                 )

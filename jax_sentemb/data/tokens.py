@@ -90,8 +90,8 @@ class Tokens:
             starts, lengths = self._starts[first : first + CHUNK], self.lengths[first : first + CHUNK]
             ids = self._ids[starts[0] : starts[-1] + lengths[-1]]
             changes = np.concatenate([[0], np.cumsum(ids[1:] != ids[:-1])])  # up to each token, how often neighbours differ
-            begin = starts - starts[0]
-            rows.append(first + np.flatnonzero(changes[begin + lengths - 1] == changes[begin]))
+            first_piece = starts - starts[0]
+            rows.append(first + np.flatnonzero(changes[first_piece + lengths - 1] == changes[first_piece]))
         return np.concatenate(rows)
 
     def labels(self, rows: Int[np.ndarray, " rows"], epoch: int) -> None:

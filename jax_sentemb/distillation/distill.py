@@ -10,11 +10,11 @@ from jax_sentemb.data.sentences import Sentences
 from jax_sentemb.data.tokenizer import Tokenizer
 from jax_sentemb.distillation.regression import Regression, fit_table, linear_start, project
 from jax_sentemb.distillation.token_table import (
+    in_batches,
     piece_counts,
     piece_vectors,
     sif_weights,
     special_ids,
-    texts,
     token_table,
     with_words,
 )
@@ -67,7 +67,7 @@ def distill(
         progress: Called with the step, the number of rows done since the last call, and the number of all rows.
 
     Raises:
-        ConfigError: The model has no [CLS] and [SEP], the width exceeds the model's, or `output` is not an export.
+        ConfigError: The model reads words or is a static table, the width exceeds the model's, or `output` is not an export.
         DataError: The vectors are those of another text or model, or the text has no piece of the vocabulary.
         BusyError: Another process trains the same table.
     """
@@ -129,7 +129,7 @@ def _encoded(model: LoadedModel, sentences: Sentences, file: Path, width: int, p
     header = {"descr": "<f4", "fortran_order": False, "shape": (len(sentences), width)}
     with file.open("wb") as vector_file:  # a full disk would be a SIGBUS if this wrote to a mapping
         np.lib.format.write_array_header_1_0(vector_file, header)
-        for batch in texts(sentences, ENCODED_AT_ONCE):
+        for batch in in_batches(sentences, ENCODED_AT_ONCE):
             vector_file.write(np.ascontiguousarray(model.embed_as("document", batch), "<f4").data)
             progress("encode", len(batch), len(sentences))
     return np.load(file, mmap_mode="r")

@@ -125,7 +125,7 @@ def fit_table(
         progress: Called with the number of rows done since the last call, and the loss of the previous step.
 
     Raises:
-        NotFinite: The loss is NaN, or the rows of the table have no finite length.
+        NotFinite: The loss is NaN or Inf, or the rows of the table have no finite length.
     """
     settings = settings._replace(batch_size=min(settings.batch_size, BLOCK))
     blocks = (min(BLOCK, len(targets) - start) for start in range(0, len(targets), BLOCK))

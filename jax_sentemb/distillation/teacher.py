@@ -1,8 +1,8 @@
 """Compute the vectors of a teacher for a text once, keep them next to the token cache, and read them by line number.
 
-A teacher is a model that `load` opens, a directory that `jax-sentemb encode` wrote for the same text, or "words:WIDTH", tf-idf
-vectors of the text itself. Vectors of a model are stored in float16 shards, so an interrupted computation continues with the first
-shard that is missing.
+A teacher is a model that `load` opens, a directory or .npy file with vectors of the same text, as `jax-sentemb encode` writes them,
+or "words:WIDTH", tf-idf vectors of the text itself. Vectors of a model are stored in float16 shards, so an interrupted computation
+continues with the first shard that is missing.
 """
 
 import contextlib
@@ -69,7 +69,7 @@ def _is_path(name: str) -> bool:
 
 
 def open_teacher(setting: str, name: str, dtype: str) -> SentenceEncoder:
-    """Return the model that a setting names, with a warning if it is no sentence encoder. An error begins with the setting."""
+    """Return the model that a setting names, with a warning if it is not a sentence encoder. An error begins with the setting."""
     try:
         encoder = SentenceEncoder(name, dtype=dtype)
     except ConfigError as error:
@@ -105,7 +105,7 @@ def teacher_vectors(teacher: str, dtype: str, sentences: Sentences, subset: Subs
         ResourceError: The cache cannot be written.
     """
     names = teacher_names(teacher)
-    opened = {name: _opened(name, dtype, sentences) for name in names}  # before one encodes, so that a mistake is told at once
+    opened = {name: _opened(name, dtype, sentences) for name in names}  # before one encodes, so that a mistake is reported at once
     lines = draw(len(sentences), subset) if subset.size else None
     vectors: dict[str, LineVectors] = {}
     for name, source in opened.items():
@@ -136,7 +136,7 @@ def _opened(name: str, dtype: str, sentences: Sentences) -> LineVectors | Senten
     if has_vectors(name):
         if not user_path(name).exists():
             raise ConfigError(Setting("method.teacher", name), ": no such file")
-        return EncodedLines.of_directory(name, sentences)
+        return EncodedLines.of_vectors(name, sentences)
     return open_teacher("method.teacher", name, dtype)
 
 
@@ -159,11 +159,11 @@ class EncodedLines:
         self.fingerprint = fingerprint(VECTORS, {name: value for name, value in sources.items() if name != "rows_per_shard"})
 
     @classmethod
-    def of_directory(cls, name: str, sentences: Sentences) -> "EncodedLines":
-        """Return the vectors of a directory of `jax-sentemb encode`.
+    def of_vectors(cls, name: str, sentences: Sentences) -> "EncodedLines":
+        """Return the vectors in a directory or a .npy file.
 
         Raises:
-            DataError: The directory was made from another text.
+            DataError: The vectors are not finite, or not those of this text.
         """
         vectors = Vectors(name)
         remedy = "encode this text with jax-sentemb encode, or name the model"

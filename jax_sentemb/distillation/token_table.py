@@ -41,8 +41,8 @@ def special_ids(tokenizer: Tokenizer) -> list[int]:
     return [tokenizer.pad_id, tokenizer.unk_id, tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id]
 
 
-def texts(sentences: Lines, size: int = LINES) -> Iterator[list[str]]:
-    """Yield the sentences in their order, `size` at once."""
+def in_batches(sentences: Lines, size: int = LINES) -> Iterator[list[str]]:
+    """Yield the sentences in their order, in lists of `size`."""
     for start in range(0, len(sentences), size):
         yield [sentences[row] for row in range(start, min(start + size, len(sentences)))]
 
@@ -50,7 +50,7 @@ def texts(sentences: Lines, size: int = LINES) -> Iterator[list[str]]:
 def piece_counts(sentences: Lines, tokenizer: Tokenizer) -> Float[np.ndarray, " pieces"]:
     """Return how often each piece occurs, float64 [V]."""
     counts = np.zeros(tokenizer.vocab_size)
-    for batch in texts(sentences):
+    for batch in in_batches(sentences):
         counts += np.bincount(tokenizer.pieces(batch, LONGEST)[0], minlength=tokenizer.vocab_size)
     return counts
 

@@ -19,7 +19,7 @@ from jax_sentemb.files import user_path
 
 LAYOUT = "the folder needs corpus.jsonl, queries.jsonl and qrels/test.tsv (BEIR's layout)"
 ENDINGS = (".jsonl", ".jsonl.gz", ".jsonl.xz", ".parquet", ".tsv", ".csv")
-NOT_FINITE = ("nan", "inf", "-inf", "infinity", "-infinity")  # numbers that are no grades, even in the first line
+NOT_FINITE = ("nan", "inf", "-inf", "infinity", "-infinity")  # numbers that are not grades, even in the first line
 Grades = dict[str, dict[str, float]]  # query id -> document id -> grade
 
 
@@ -174,8 +174,8 @@ def _own_documents(query_ids: list[str], queries: list[str], ids: list[str], doc
 
     The ids alone do not tell, since queries and documents are often numbered separately.
     """
-    asked = set(query_ids)
-    row_of = {identity: row for row, identity in enumerate(ids) if identity in asked}
+    query_set = set(query_ids)
+    row_of = {identity: row for row, identity in enumerate(ids) if identity in query_set}
     rows = [row_of.get(identity, NO_DOCUMENT) for identity in query_ids]
     is_same = [row != NO_DOCUMENT and documents[row].endswith(query) for row, query in zip(rows, queries, strict=True)]
     return np.where(is_same, rows, NO_DOCUMENT)

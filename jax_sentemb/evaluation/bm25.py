@@ -24,7 +24,7 @@ def package() -> ModuleType | None:
 def rank(queries: Sequence[str], documents: Lines, depth: int) -> Run:
     """Return the `depth` best documents of each query that share a word with it.
 
-    Words are those of bm25s in small letters, without its English stop words. k1 is 1.5 and b is 0.75, with the formula of Lucene.
+    Words are those of bm25s in lower case, without its English stop words. k1 is 1.5 and b is 0.75, with the formula of Lucene.
     Memory grows with the words of the documents.
     """
     bm25s = package()
@@ -35,8 +35,8 @@ def rank(queries: Sequence[str], documents: Lines, depth: int) -> Run:
         return Run(np.full((len(queries), depth), NO_DOCUMENT, np.int64), np.zeros((len(queries), depth), np.float32))
     retriever = bm25s.BM25()
     retriever.index(words, show_progress=False)
-    asked = bm25s.tokenize(list(queries), return_ids=False, show_progress=False)
-    rows, scores = retriever.retrieve(asked, k=depth, show_progress=False)
+    query_words = bm25s.tokenize(list(queries), return_ids=False, show_progress=False)
+    rows, scores = retriever.retrieve(query_words, k=depth, show_progress=False)
     order = np.lexsort((rows, -scores), axis=1)
     rows, scores = np.take_along_axis(rows, order, 1).astype(np.int64), np.take_along_axis(scores, order, 1)
     return Run(np.where(scores > 0, rows, NO_DOCUMENT), scores)

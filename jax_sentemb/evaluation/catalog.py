@@ -47,7 +47,7 @@ class EvalSet(NamedTuple):
     group: str  # "sts", "transfer", "probing" or "arguments"
     spec: StsSpec | TaskSpec | ArgumentSpec
     short: str = ""  # name in tables; "": `name`
-    aliases: tuple[str, ...] = ()  # spellings of papers and other toolkits: small letters and digits only
+    aliases: tuple[str, ...] = ()  # spellings of papers and other toolkits: lower case and digits only
     averaged: bool = True  # whether the mean of the group includes it
     development: bool = False  # for model selection, not for reports
     hub: HubSource | None = None

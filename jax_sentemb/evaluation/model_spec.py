@@ -3,14 +3,14 @@
 The text is PATH[@OPTION+OPTION...], or NAME=PATH... to set the name in tables. Options are:
 
 * a pooling of a BERT (cls, mean, first_last);
-* readouts of a multi-view model (mean, max, min, last, average, concatenation, f, g);
+* readouts of a multi-view model (mean, max, min, last, average, concatenation, f, g, f2, g2, h);
 * a number of at least 1, to score only the first numbers of an embedding;
 * sif, stop-words or random-projection for word vectors; a number with random-projection is the number of projections;
 * postprocessing of the embeddings of a task (whiten, remove-first, unit), applied in the given order.
 """
 
 import os
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -41,6 +41,7 @@ from jax_sentemb.public_text import model_name
 
 Embeddings = Float[np.ndarray, "sentences width"]  # float32
 Encode = Callable[[Sequence[str]], Embeddings]
+Fit = Callable[[Sequence[str]], Encode]  # from all sentences of a task to the encoder for this task
 
 POSTPROCESSING: dict[str, Callable[[Embeddings], Embeddings]] = {
     "whiten": whiten,
@@ -56,7 +57,7 @@ class EvalModel(NamedTuple):
     """A model to score."""
 
     name: str  # in tables and file names
-    fit: Callable[[Sequence[str]], Encode]  # from all sentences of a task to the encoder for this task
+    fit: Fit
     per_task: bool  # False: `fit` ignores its argument, so tasks can share embeddings
     postprocessing: tuple[str, ...]  # keys of POSTPROCESSING, applied to the embeddings of a task's distinct sentences
     metadata: dict[str, Any]  # description for the results
@@ -79,6 +80,21 @@ class ModelSpec(NamedTuple):
     source: str  # a path, a name on the hub or tf-idf
     options: tuple[str, ...]  # without the width
     width: int | None  # the first numbers of an embedding that are scored; None: all
+
+    @property
+    def postprocessing(self) -> tuple[str, ...]:
+        """Return the options that change the embeddings of a task, in their order."""
+        return tuple(option for option in self.options if option in POSTPROCESSING)
+
+    @property
+    def word_options(self) -> list[str]:
+        """Return the options that only word vectors have."""
+        return [option for option in self.options if option in WORD_OPTIONS]
+
+    @property
+    def readout(self) -> list[str]:
+        """Return the pooling or the readout of an encoder."""
+        return [option for option in self.options if option in (*POOLINGS, *READOUTS)]
 
 
 def parse_spec(text: str) -> ModelSpec:
@@ -153,54 +169,67 @@ def load_eval_model(
         ConfigError: A path or an option is unknown.
         ModelFileError: The model is damaged.
     """
-    label, source, options, width = parse_spec(text)
-    postprocessing = tuple(option for option in options if option in POSTPROCESSING)
-    pooling = [option for option in options if option in (*POOLINGS, *READOUTS)]
-    words = [option for option in options if option in WORD_OPTIONS]
-    path = user_path(source)
-    metadata: dict[str, Any] = {"source": path.name, "options": list(options)}
-    per_task, views, widths = False, NO_VIEWS, ()
-    if width is not None and RANDOM not in words and (source == TF_IDF or is_word_vectors(path)):
-        raise ConfigError(f"--model {text}: @{width} cuts the embedding of an encoder; remove it")
-    if source == TF_IDF:
-        if pooling or words:
-            raise ConfigError(f"--model {text}: tf-idf takes only {', '.join(POSTPROCESSING)}")
-        fit, per_task = _fitted(TfIdf()), True
-        metadata["kind"] = "tf-idf"
-    elif is_word_vectors(path):
-        if pooling:
-            raise ConfigError(f"--model {text}: {pooling[0]} is a pooling of encoders, but word vectors are averaged; remove it")
-        vectors = read_word_vectors(path, vocabulary())
-        if RANDOM in words:
-            if len(words) > 1:
-                raise ConfigError(f"--model {text}: {RANDOM} takes no other option of word vectors; remove the other one")
-            fit = _constant(RandomProjection(vectors, width or PROJECTIONS).encode)
-        else:
-            average = WordAverageBaseline(vectors, sif=SIF if "sif" in words else None, stop_words="stop-words" in words)
-            fit, per_task = _fitted(average), "sif" in words
-        metadata |= {"kind": "word vectors", "sha256": sha256(path), "dimensions": int(vectors.vectors.shape[1])}
-    else:
-        if words:
-            raise ConfigError(f"--model {text}: {words[0]} is an option of word-vector files; remove it")
-        readout = [option for option in options if option not in postprocessing]
-        more_words = (vectors_of, vocabulary) if vectors_of else None
-        try:
-            model = load(source, readout, batch_size, separate_views=True, more_words=more_words)
-        except ConfigError as error:
-            raise ConfigError(f"--model {error}") from None
-        if width is None:
-            widths = trained_widths(path)
-        elif width > (widest := model.embedder.width(model.params)) or model.views.widths:
-            raise ConfigError(
-                f"--model {text}: only an encoder with one vector of {width} or more numbers can be cut; it has {widest}; "
-                f"remove @{width}"
-            )
-        if width is not None:  # instead of the width that the directory cuts to
-            model = model._replace(settings=model.settings._replace(truncate_dim=None))
-        fit, views = _constant(model), model.views
-        metadata |= model.metadata
-    metadata |= {"width": width} if width else {}
-    return EvalModel(label, fit, per_task, postprocessing, metadata, views, width, widths)
+    spec = parse_spec(text)
+    path = user_path(spec.source)
+    if spec.width is not None and RANDOM not in spec.word_options and (spec.source == TF_IDF or is_word_vectors(path)):
+        raise ConfigError(f"--model {text}: @{spec.width} cuts the embedding of an encoder; remove it")
+    if spec.source == TF_IDF:
+        return _tf_idf(text, spec)
+    if is_word_vectors(path):
+        return _word_vectors(text, spec, vocabulary)
+    return _encoder(text, spec, batch_size, (vectors_of, vocabulary) if vectors_of else None)
+
+
+def _tf_idf(text: str, spec: ModelSpec) -> EvalModel:
+    if spec.readout or spec.word_options:
+        raise ConfigError(f"--model {text}: tf-idf takes only {', '.join(POSTPROCESSING)}")
+    return _eval_model(spec, _fitted(TfIdf()), {"kind": "tf-idf"}, per_task=True)
+
+
+def _word_vectors(text: str, spec: ModelSpec, vocabulary: Callable[[], set[str]]) -> EvalModel:
+    options, path = spec.word_options, user_path(spec.source)
+    if spec.readout:
+        raise ConfigError(f"--model {text}: {spec.readout[0]} is a pooling of encoders, but word vectors are averaged; remove it")
+    if RANDOM in options and len(options) > 1:
+        raise ConfigError(f"--model {text}: {RANDOM} takes no other option of word vectors; remove the other one")
+    vectors = read_word_vectors(path, vocabulary())
+    facts = {"kind": "word vectors", "sha256": sha256(path), "dimensions": int(vectors.vectors.shape[1])}
+    if RANDOM in options:
+        return _eval_model(spec, _constant(RandomProjection(vectors, spec.width or PROJECTIONS).encode), facts)
+    average = WordAverageBaseline(vectors, sif=SIF if "sif" in options else None, stop_words="stop-words" in options)
+    return _eval_model(spec, _fitted(average), facts, per_task="sif" in options)
+
+
+def _encoder(text: str, spec: ModelSpec, batch_size: int, more_words: tuple[Path, Callable[[], set[str]]] | None) -> EvalModel:
+    if spec.word_options:
+        raise ConfigError(f"--model {text}: {spec.word_options[0]} is an option of word-vector files; remove it")
+    try:
+        model = load(spec.source, spec.readout, batch_size, separate_views=True, more_words=more_words)
+    except ConfigError as error:
+        raise ConfigError(f"--model {error}") from None
+    if spec.width is None:
+        return _eval_model(spec, _constant(model), model.metadata, views=model.views, widths=trained_widths(user_path(spec.source)))
+    if spec.width > (widest := model.embedder.width(model.params)) or model.views.widths:
+        raise ConfigError(
+            f"--model {text}: only an encoder with one vector of {spec.width} or more numbers can be cut; it has {widest}; "
+            f"remove @{spec.width}"
+        )
+    model = model._replace(settings=model.settings._replace(truncate_dim=None))  # instead of the width that the directory cuts to
+    return _eval_model(spec, _constant(model), model.metadata, views=model.views)
+
+
+def _eval_model(
+    spec: ModelSpec,
+    fit: Fit,
+    facts: Mapping[str, Any],
+    *,
+    per_task: bool = False,
+    views: Views = NO_VIEWS,
+    widths: tuple[int, ...] = (),
+) -> EvalModel:
+    metadata = {"source": user_path(spec.source).name, "options": list(spec.options), **facts}
+    metadata |= {"width": spec.width} if spec.width else {}
+    return EvalModel(spec.label, fit, per_task, spec.postprocessing, metadata, views, spec.width, widths)
 
 
 def tf_idf_baselines(corpus: Sequence[str], corpus_name: str = "the corpus", width: int = PROJECTIONS) -> list[EvalModel]:

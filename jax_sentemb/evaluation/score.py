@@ -61,7 +61,8 @@ def score(
         raise ConfigError("give one of data, pairs, retrieval and labels")
     if tasks != "sts" and not (isinstance(data, str | Path) and user_path(data).is_dir()):
         raise ConfigError(f"tasks={tasks!r} are those of a SentEval folder; give the folder as data, or leave tasks out")
-    for name, value in files.items():
+    if files:
+        ((name, value),) = files.items()
         return score_files(encoder, name, value, resamples, **options)
     if options:
         raise ConfigError(f"{next(iter(options))} is an option of pairs, retrieval or labels; leave it out")

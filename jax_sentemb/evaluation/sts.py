@@ -15,9 +15,9 @@ from jax_sentemb.cosines import unit_length
 from jax_sentemb.errors import RETRAIN, ConfigError, DataError, NumericsError
 from jax_sentemb.evaluation.postprocess import remove_first_component
 from jax_sentemb.evaluation.sts_data import ScoredPairs, StsTask
+from jax_sentemb.formats.encode_settings import SIMILARITIES
 from jax_sentemb.inference.views import NO_VIEWS, Views
 
-SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
 SAME_COSINE = 1e-9  # smaller differences of cosines are float32 rounding errors of equal vectors
 Embed = Callable[[Sequence[str]], Float[np.ndarray, "sentences width"]]
 # A model that may have prompts: its first argument is the role of the texts, "query", "document", or "" for any other.

@@ -92,12 +92,12 @@ class Checkpoints:
             return None
         return state._replace(**self._latest.read(step, _leaves(state))), self._latest.metadata(step)
 
-    def restore_best(self, params: Params, wanted: int = -1) -> tuple[int, Params] | None:
+    def restore_best(self, params: Params, preferred: int = -1) -> tuple[int, Params] | None:
         """Return step and parameters of the best checkpoint, in the shapes of `params`; None without a best checkpoint.
 
-        It is that of step `wanted`, or the newest one if this is missing.
+        It is that of step `preferred`, or the newest one if this is missing.
         """
-        step = self._best.choose(wanted)
+        step = self._best.choose(preferred)
         return None if step is None else (step, self._best.read(step, {"params": params})["params"])
 
     def best_scores(self, step: int) -> dict[str, Any]:
@@ -134,8 +134,8 @@ class Steps:
             multiprocessing_options=ocp.options.MultiprocessingOptions(barrier_sync_key_prefix=folder.name),
         )
 
-    def choose(self, wanted: int = -1) -> int | None:
-        """Return step `wanted` if it is valid, otherwise the newest valid step, the same in every process; None without steps.
+    def choose(self, preferred: int = -1) -> int | None:
+        """Return step `preferred` if it is valid, otherwise the newest valid step, the same in every process; None without steps.
 
         Raises:
             ModelFileError: There are steps, but none is intact.
@@ -146,8 +146,8 @@ class Steps:
             try:
                 newest = manifest.recover(self.folder, lambda text: self._warn(0, text))
                 if newest is not None:
-                    is_wanted = newest[0] == wanted  # then it is not hashed again
-                    step, content = newest if is_wanted else manifest.valid(self.folder, wanted) or newest
+                    is_newest = newest[0] == preferred  # then it is not hashed again
+                    step, content = newest if is_newest else manifest.valid(self.folder, preferred) or newest
                     older = [number for number in manifest.steps(self.folder, lambda text: None) if number < step]
                     self.written = {**dict.fromkeys(older, ""), step: content["facts"]}
             except ModelFileError as error:
@@ -261,7 +261,9 @@ class Steps:
 
     def metadata(self, step: int) -> dict[str, Any]:
         """Return the metadata stored with a step."""
-        return self._restore(step, facts=ocp.args.JsonRestore())["facts"]
+        where = self.folder / str(step)
+        with _readable(where):
+            return self._orbax.restore(where, args=ocp.args.Composite(facts=ocp.args.JsonRestore()))["facts"]
 
     def read(self, step: int, arrays: dict) -> dict:
         """Return the arrays of a step in the shapes and shardings of `arrays`.
@@ -272,11 +274,6 @@ class Steps:
         where = self.folder / str(step)
         provenance.check(where, _content(where), provenance.CHECKPOINT, self._sources)
         return read_arrays(where, arrays)
-
-    def _restore(self, step: int, **items: Any) -> Any:
-        where = self.folder / str(step)
-        with _readable(where):
-            return self._orbax.restore(where, args=ocp.args.Composite(**items))
 
     def close(self) -> None:
         """Wait for the save in the background and close Orbax. Ignore failures."""

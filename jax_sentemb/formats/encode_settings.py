@@ -43,9 +43,9 @@ class EncodeSettings(NamedTuple):
         return [prompt + sentence for sentence in sentences] if prompt else list(sentences)
 
     def prompt_text(self, role: str) -> str | None:
-        """Return the text of the prompt for the role "query" or "document", None if there is none; "" is no role.
+        """Return the text of the prompt for the role "query" or "document"; None if there is none.
 
-        A role without a prompt has the default one, unless that is the prompt of the other role.
+        The role "" has the default prompt. A role without a prompt has it too, unless it is the prompt of the other role.
 
         Raises:
             ConfigError: The role has a prompt, and the pooling excludes its tokens.
@@ -54,13 +54,13 @@ class EncodeSettings(NamedTuple):
         of_others = [name for other, names_of in ROLES.items() if role and other != role for name in names_of]
         default = None if self.default_prompt_name in of_others else self.default_prompt_name
         name = next((name for name in names if self.prompts.get(name)), default)
-        found = self.prompts[name] if name is not None else ""
-        if found and not self.include_prompt:
+        text = self.prompts[name] if name is not None else ""
+        if text and not self.include_prompt:
             raise ConfigError(
                 f"the model has the prompt {name!r}, whose tokens its pooling excludes (include_prompt), which is not supported; "
                 f"{OTHER_MODEL}"
             )
-        return found or None
+        return text or None
 
     def with_prompts(self, prompts: Mapping[str, str], default_prompt: str) -> "EncodeSettings":
         """Return these settings with other prompts. A default prompt without a name is called "default"."""

@@ -39,22 +39,13 @@ def _classes(shapes: Shapes) -> int:
     return shape[0] if len(shape) == 2 else 1
 
 
-def read_encoder(path: str | Path) -> tuple[BertConfig, Params]:
-    """Read the architecture and the float32 weights (NumPy) of a directory of transformers or sentence-transformers.
-
-    Raises:
-        ModelFileError: A file is missing, damaged, or does not match the architecture.
-    """
-    config, parts = read_parts(path)
-    return config, parts["encoder"]
-
-
 def read_parts(path: str | Path) -> tuple[BertConfig, dict[str, Params]]:
-    """Read the architecture of a directory and every part from which training can continue.
+    """Read the architecture of a directory of a Hugging Face library, and every part from which training can continue.
 
     Returns:
-        The architecture and the parameters by part. "encoder" is always present, "token_head", "pooler" and "classifier" only if
-        they are complete, and "cnn" and "dense" only if the directory has such modules of sentence-transformers.
+        The architecture and the float32 parameters (NumPy) by part. "encoder" is always present, "token_head", "pooler" and
+        "classifier" only if they are complete, and "cnn" and "dense" only if the directory has such modules of
+        sentence-transformers.
 
     Raises:
         ModelFileError: A file is missing, damaged, or does not match the architecture.

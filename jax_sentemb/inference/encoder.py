@@ -115,7 +115,7 @@ class SentenceEncoder(ChangeableSettings):
     def __reduce__(self) -> tuple[Any, ...]:
         if self._source is None:
             raise TypeError(
-                "only a SentenceEncoder from SentenceEncoder.load can be pickled or copied, since the copy loads it again"
+                "only a SentenceEncoder that was opened by a path or a name can be pickled or copied, since the copy loads it again"
             )
         settings = {name: getattr(self, name) for name in self.SETTINGS}
         return _load_again, (type(self), *self._source, {**settings, "prompts": dict(self.prompts)})
@@ -206,8 +206,7 @@ class SentenceEncoder(ChangeableSettings):
             normalize_embeddings: Scale embeddings to length 1.
             convert_to_numpy: False returns a jax.Array.
             truncate_dim: Keep only the first numbers, before embeddings are scaled; None is the encoder's `truncate_dim`.
-            precision: float32, float16, int8, uint8 (scaled to the ranges of these vectors), binary or ubinary (signs, eight in a
-                byte).
+            precision: float32, float16, int8, uint8 (scaled to the ranges of these vectors), binary or ubinary (8 signs a byte).
             prompt: A text that is put before every sentence.
             prompt_name: The name of a text of `prompts`. If `prompt` is None too, `default_prompt` is used.
             convert_to_tensor: True returns a torch.Tensor.
@@ -225,6 +224,7 @@ class SentenceEncoder(ChangeableSettings):
 
         Raises:
             TypeError: A sentence is not a `str`; the first is named.
+            ValueError: A sentence is not valid Unicode.
             ConfigError: An argument is invalid.
             NumericsError: An embedding is not finite.
         """

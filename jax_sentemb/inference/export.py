@@ -166,8 +166,8 @@ def publish(
             "sha256": _hashes(stage),
         }
         write_json(stage / MANIFEST, manifest)
-    shown = directory.relative_to(Path.cwd()) if directory.is_relative_to(Path.cwd()) else directory
-    print_line(f"export {shown}: max abs difference {difference:.1e} over {len(inputs)} sentences")
+    short_path = directory.relative_to(Path.cwd()) if directory.is_relative_to(Path.cwd()) else directory
+    print_line(f"export {short_path}: max abs difference {difference:.1e} over {len(inputs)} sentences")
     return difference
 
 

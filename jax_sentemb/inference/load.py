@@ -233,9 +233,9 @@ def _read(source: str) -> _Stored:
     return _read_static(folder) if is_static(folder) else _read_bert(folder)
 
 
-def _origin(folder: Path, weights: Iterable[Path], kind: str = "encoder directory") -> dict[str, Any]:
+def _origin(folder: Path, weights: Iterable[Path], model_type: str = "encoder directory") -> dict[str, Any]:
     """Return the type of a directory and the SHA-256 of its weight files, whose headers were checked before."""
-    return {"kind": kind, "sha256": {file.relative_to(folder).as_posix(): sha256(file) for file in sorted(weights)}}
+    return {"kind": model_type, "sha256": {file.relative_to(folder).as_posix(): sha256(file) for file in sorted(weights)}}
 
 
 def _weights_of_modules(folder: Path) -> Iterator[Path]:

@@ -15,7 +15,7 @@ from jax_sentemb.inference.embedder import BUCKETS, CPU_ROWS, batches_by_length
 from jax_sentemb.inference.load import LoadedModel
 from jax_sentemb.inference.static import StaticEmbedder
 from jax_sentemb.models.architectures import make_encoder, transformer_config
-from jax_sentemb.models.pooling import pooled_states
+from jax_sentemb.models.pooling import states_to_pool
 from jax_sentemb.types import Array, Params, Rows
 
 TokenEmbeddings = Callable[[Params, Sequence[str], int, int], tuple[list[Float[np.ndarray, "_ width"]], int]]
@@ -41,7 +41,7 @@ def token_embedder(model: LoadedModel, dtype: str) -> TokenEmbeddings:
         hidden = encoder.apply({"params": params["encoder"]}, rows, None).hidden
         if convolution:
             return convolution.apply(params["cnn"], hidden[-1], rows.mask, encoder.dtype)
-        return pooled_states(hidden, model.metadata["pooling"])
+        return states_to_pool(hidden, model.metadata["pooling"])
 
     def embed(params: Params, sentences: Sequence[str], max_seq_length: int, batch_size: int) -> tuple[list[np.ndarray], int]:
         numbers = {sentence: number for number, sentence in enumerate(dict.fromkeys(sentences))}

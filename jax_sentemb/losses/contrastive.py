@@ -16,7 +16,7 @@ def info_nce(
     queue: Float[Array, "queue embedding"] | None = None,
     queue_valid: Bool[Array, " queue"] | None = None,
     sentences: tuple[Shaped[Array, " batch"], Shaped[Array, " queue"]] | None = None,
-    places: Shaped[Array, " batch"] | None = None,
+    pair_numbers: Shaped[Array, " batch"] | None = None,
 ) -> tuple[Scalar, Scalar]:
     """Return the InfoNCE loss of pairs of embeddings, and the accuracy of the anchors.
 
@@ -31,8 +31,8 @@ def info_nce(
         queue: More negatives, without gradient.
         queue_valid: Which rows of the queue are filled; all if None.
         sentences: Numbers of the sentences of the batch and of the queue. An anchor's own sentence in the queue
-            is no negative.
-        places: Where the pairs lie in the corpus. The pair before an anchor's and the one after it are no negatives.
+            is not a negative.
+        pair_numbers: The numbers of the pairs in the corpus. The pair before an anchor's and the one after it are not negatives.
 
     Returns:
         The loss, and the share of rows whose positive ranks first. Both are float32 scalars.
@@ -53,10 +53,10 @@ def info_nce(
     in_batch, in_queue = sentences or (jnp.arange(len(anchors)), None)
 
     def rank(rows: tuple[Array, Array, Array, Array]) -> tuple[Array, Array]:
-        anchors, index, sentence, place = rows
+        anchors, index, sentence, pair_number = rows
         logits = jnp.matmul(anchors, against.T, precision=lax.Precision.HIGHEST) / temperature
-        if places is not None:
-            logits = jnp.where(jnp.abs(place[:, None] - places) == 1, -jnp.inf, logits)
+        if pair_numbers is not None:
+            logits = jnp.where(jnp.abs(pair_number[:, None] - pair_numbers) == 1, -jnp.inf, logits)
         positive = jnp.take_along_axis(logits, index[:, None], axis=1)
         if queued is not None:
             to_queue = jnp.matmul(anchors, queued.T, precision=lax.Precision.HIGHEST) / temperature
@@ -68,7 +68,7 @@ def info_nce(
         loss = jax.nn.logsumexp(logits - positive, axis=1)  # small losses stay exact
         return loss, positive[:, 0] >= logits.max(axis=1)
 
-    rows = l2_normalize(anchors), jnp.arange(len(anchors)), in_batch, in_batch if places is None else places
+    rows = l2_normalize(anchors), jnp.arange(len(anchors)), in_batch, in_batch if pair_numbers is None else pair_numbers
     loss, right = map_in_chunks(rank, rows, len(positives) + (0 if queue is None else len(queue)))
     return loss.mean(), right.mean()
 

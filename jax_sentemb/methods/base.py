@@ -143,7 +143,12 @@ class Method(ABC):
 
 @dataclass
 class EmbeddingMethod(Method):
-    """A method that trains the embedding of an encoder, and can hold it near that of the start."""
+    """A method that trains the embedding of a transformer, and can hold it near that of the start."""
 
     # Weight of the distance to the embeddings of the start (methods/anchor.py); 0: none.
     anchor: float = setting(0.0, kw_only=True, least=0)
+
+    def check(self, encoder: TokenEncoder, batch_size: int) -> None:
+        """Raise ConfigError as `Method.check` does, or if the encoder is a table of word vectors."""
+        super().check(encoder, batch_size)
+        bert_config(encoder)

@@ -21,18 +21,18 @@ from jax_sentemb.types import Array, Batch, Params, TrainState
 
 
 class Packs(NamedTuple):
-    """The embeddings of the two packs of each pair, and the place of the pair in the corpus."""
+    """The embeddings of the two packs of each pair, and the number of the pair in the corpus."""
 
     first: Float[Array, "batch embedding"]
     second: Float[Array, "batch embedding"]
-    place: Float[Array, " batch"] | None
+    pair_number: Float[Array, " batch"] | None
 
 
 @dataclass
 class Crops(EmbeddingMethod):
     """InfoNCE of the two packs of a document. The second packs of the other pairs of the batch are negatives.
 
-    Neighbouring pairs of a document may share a sentence, so they are no negatives of each other.
+    Neighbouring pairs of a document may share a sentence, so they are not negatives of each other.
 
     The state's `params` are {"encoder"}.
     """
@@ -61,6 +61,6 @@ class Crops(EmbeddingMethod):
 
     def objective(self, params: Params, state: TrainState, encoded: Packs) -> Objective:
         """Return the loss and the metrics."""
-        loss, accuracy = info_nce(encoded.first, encoded.second, self.temperature, places=encoded.place)
+        loss, accuracy = info_nce(encoded.first, encoded.second, self.temperature, pair_numbers=encoded.pair_number)
         metrics = {"contrastive": loss, "accuracy": accuracy, "alignment": alignment(encoded.first, encoded.second)}
         return loss, (metrics, None)

@@ -25,7 +25,7 @@ class ThroughDense(Wrapped):
 def reads_dense(method: Method) -> bool:
     """Return whether the loss of a method can be that of the vectors after dense layers.
 
-    A method with a head or a queue has parameters or vectors of the pooled width.
+    Methods that may have a head or a queue are left out, since these have the pooled width, even if the settings use neither.
     """
     return method.dense is None and bool(method.embeddings) and not method.queues_embeddings
 

@@ -15,9 +15,9 @@ from jax_sentemb.types import Array, Batch, Params, Rows, TrainState
 
 @dataclass
 class Wrapped(Method):
-    """A method that takes from `inner` every member that a subclass does not override.
+    """A method around `inner`, to which it passes the members that training uses, unless a subclass overrides them.
 
-    These are the members that a train step uses. A run asks the inner method for its examples and its export.
+    A run asks the inner method itself for everything else, such as its examples and its export.
     """
 
     inner: Method

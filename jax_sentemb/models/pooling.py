@@ -26,13 +26,13 @@ def pool(hidden: Sequence[Float[Array, "rows _ width"]], mask: Bool[Array, "rows
         return hidden[-1][:, 0]
     if mode not in POOLINGS:
         raise ValueError(f"pooling {mode!r} is not one of {', '.join(POOLINGS)}")
-    states = pooled_states(hidden, mode)
+    states = states_to_pool(hidden, mode)
     weights = mask.astype(jnp.float32)[..., None]
     return (states * weights).sum(1) / jnp.maximum(weights.sum(1), 1.0)
 
 
-def pooled_states(hidden: Sequence[Float[Array, "rows _ width"]], mode: str) -> Float[Array, "rows tokens width"]:
-    """Return the states of tokens that `pool` reduces to one vector; the arguments are the same."""
+def states_to_pool(hidden: Sequence[Float[Array, "rows _ width"]], mode: str) -> Float[Array, "rows tokens width"]:
+    """Return the states of tokens that `pool` reduces to one vector for the pooling `mode`."""
     return (hidden[1] + hidden[-1]) / 2 if mode == "first_last" else hidden[-1]
 
 

@@ -1,6 +1,5 @@
 """Trace the train step of a run for devices that this machine lacks: arrays are shapes, and sentences are generated."""
 
-import copy
 import dataclasses
 import tempfile
 import time
@@ -32,7 +31,7 @@ STEPS = 1000  # of the learning-rate schedule: its length changes no shape
 
 
 class PlannedRun:
-    """A run that is known by its settings alone: encoder, optimiser and batches are shapes, and `config.data.files` is not read."""
+    """A run whose encoder, optimiser and batches are only shapes. `encoder.weights` is read, `data.files` is not."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
@@ -90,7 +89,6 @@ def feed_rate(config: Config, batch_size: int, seconds: float = 1.0) -> float:
 def generated_batches(config: Config, batch_size: int) -> Iterator[AnyBatches]:
     """Yield batches of generated sentences, as the method of `config` makes them from its corpus."""
     data = Data(f"grammar:{SENTENCES}", max_seq_length=config.data.max_seq_length, pack=config.data.pack, num_workers=0)
-    method = copy.copy(config.method)
 
     def tokenizer(sentences: Any) -> Any:
         if isinstance(config.encoder, Words):
@@ -102,7 +100,7 @@ def generated_batches(config: Config, batch_size: int) -> Iterator[AnyBatches]:
         files = lambda pairs: corpus_files(data, "grammar", Path(folder), pairs)  # noqa: E731
         teacher = f"words:{getattr(config.encoder, 'hidden_size', 1)}"  # counts as wide as a new student
         corpus = Corpus(files, tokenizer, data.max_seq_length, pack=data.pack, teacher=lambda text, _: WordVectors(teacher, text))
-        yield make_batches(method.examples(corpus, 0), batch_size, 0, config.data.length_grouping)
+        yield make_batches(config.method.examples(corpus, 0), batch_size, 0, config.data.length_grouping)
 
 
 def _encoder(config: Config) -> tuple[Any, Any]:

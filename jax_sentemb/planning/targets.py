@@ -26,8 +26,8 @@ class Chip(NamedTuple):
 
 CLOUD = "https://docs.cloud.google.com/tpu/docs/"
 NVIDIA = "https://www.nvidia.com/en-us/data-center/"
-# memory: a TPU's compiler reserves a part of the 16, 95 and 32 GiB for itself. JAX allocates 75 % of a GPU's memory unless
-# XLA_PYTHON_CLIENT_MEM_FRACTION is set. between_hosts: a network card of 400 Gbit/s for each GPU (DGX).
+# memory: the compiler reserves a part of the 16 GiB of a v5e and of the 32 GiB of a v6e for itself. JAX allocates 75 % of a GPU's
+# memory unless XLA_PYTHON_CLIENT_MEM_FRACTION is set. between_hosts: a network card of 400 Gbit/s for each GPU (DGX).
 CHIPS = {
     "v5e": Chip(197 * TERA, 197 / 6 * TERA, 15.75 * 2**30, 819 * GB, 200 * GB, 200 * GB, 4, 1, CLOUD + "v5e"),
     "v5p": Chip(459 * TERA, 459 / 6 * TERA, 95 * 2**30, 2765 * GB, 600 * GB, 600 * GB, 4, 2, CLOUD + "v5p"),

@@ -10,7 +10,7 @@ import numpy as np
 from jax_sentemb.evaluation.catalog import SEVEN, heading
 from jax_sentemb.files import replacing
 from jax_sentemb.public_text import markdown, spreadsheet_cell
-from jax_sentemb.reporting.sweep_table import average_note, half_interval, mean_and_deviation
+from jax_sentemb.reporting.sweep_table import average_note, mean_and_deviation, mean_and_interval
 from jax_sentemb.system import terminal
 
 FACTS = ("readout", "length", "batch", "steps", "rate")
@@ -98,13 +98,7 @@ def _differences(entries: Sequence[Entry], trained: Sequence[Entry], start: Entr
 def difference(own: Mapping[int, float], other: Mapping[int, float]) -> str:
     """Return mean and 95 % interval of the paired differences of averages; seed 0 of `other` is paired with every seed."""
     values = [value - (other[seed] if seed in other else other[0]) for seed, value in own.items() if seed in other or 0 in other]
-    if not values:
-        return ""
-    mean = float(np.mean(values))
-    if len(values) < 2:
-        return f"{mean:+.2f}"
-    half = half_interval(values)
-    return f"{mean:+.2f} [{mean - half:+.2f}, {mean + half:+.2f}]"
+    return mean_and_interval(values) if values else ""
 
 
 def as_text(tables: Layout) -> str:

@@ -21,7 +21,7 @@ def low_shot_differences(path: str | Path, scores: Curves, differences: Curves, 
         score: The label of the vertical axis on the left.
 
     Raises:
-        DataError: There is no point.
+        DataError: There are no points to draw.
         NumericsError: A number is not finite.
     """
     flat = [

@@ -156,7 +156,7 @@ def low_shot_curves(
         score: The label of the vertical axis.
 
     Raises:
-        DataError: There is no point.
+        DataError: There are no points to draw.
         NumericsError: A number is not finite.
     """
     flat = [(method, *point) for method, points in curves.items() for point in sorted(points)]

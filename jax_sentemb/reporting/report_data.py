@@ -35,7 +35,7 @@ CURVES = {  # any other number has its name as title
     "diagnostics/alignment": Curve(
         "alignment",
         "squared distance",
-        "of the two halves of a sentence, 0 to 4; it rises when vectors spread out, so a rise alone is no damage",
+        "of the two halves of a sentence, 0 to 4; it rises when vectors spread out, so a rise alone is not damage",
     ),
     "diagnostics/uniformity": Curve("uniformity", "log of a mean", "lower is more even, 0 is collapse"),
     "diagnostics/spread": Curve("spread", "0 to 1", "1 is isotropic, 0 is collapse"),
@@ -131,7 +131,7 @@ def find_curves(records: Iterable[Mapping[str, Any]]) -> dict[str, dict[int, flo
 
 
 def seconds(records: Sequence[Mapping[str, Any]]) -> float:
-    """Return the time from the begin of the run to its last event, without the time between a stop and the continuation."""
+    """Return the time from the beginning of the run to its last event, without the time between a stop and the continuation."""
     timed = [record for record in records if "time" in record]
     pairs = itertools.pairwise(timed)
     logged = sum(max(after["time"] - before["time"], 0) for before, after in pairs if after.get("event") != "start")

@@ -93,7 +93,7 @@ def _map(texts: list[str], start: Vectors, end: Vectors, size: MapSize) -> dict[
 
 
 def map_size(trained_rows: int) -> MapSize:
-    """Return the size of the map of a run, so that it takes a small part of its time.
+    """Return the size of a run's map, so that drawing it takes a small share of the run's time.
 
     t-SNE takes about 5 ms for each sentence, as much as training on several rows.
     """

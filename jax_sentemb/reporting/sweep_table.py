@@ -24,7 +24,7 @@ REPEATED = ("train.seed", "data.subset_seed", "data.fold")  # runs that differ o
 ARGUMENTS = "arguments"  # argument_folds.NAME; that module loads slowly
 VARIANT, SUBSET = "variant", "data.subset"
 PICTURES = tuple(f"low_shot{part}.{suffix}" for part in ("", "_differences") for suffix in ("png", "csv"))
-GENERATED = "grammar-test"  # is averaged instead of the seven sets if generated pairs are scored
+GENERATED = "grammar-test"  # the set of generated pairs
 
 Row = dict[str, Any]
 
@@ -71,7 +71,7 @@ def headline(scores: dict[str, Any]) -> dict[str, float]:
 
 
 def averaged(rows: Iterable[Row]) -> list[str]:
-    """Return the sets that the average is over: those of the seven on which every finished run was scored."""
+    """Return the sets of the average: those of the seven, and the generated one, on which every finished run was scored."""
     scored = [row["scores"] for row in rows if "scores" in row]
     return [name for name in (*SEVEN, GENERATED) if scored and all(name in scores for scores in scored)]
 
@@ -291,12 +291,16 @@ def _score_text(values: list[float]) -> str:
 
 
 def _interval_text(values: list[float]) -> str:
-    """Return mean and interval; the interval needs two pairs."""
-    count, mean = len(values), float(np.mean(values))
-    if count < 2:
-        return f"{mean:+.2f} ({count})"
+    return f"{mean_and_interval(values)} ({len(values)})"
+
+
+def mean_and_interval(values: Sequence[float]) -> str:
+    """Return the mean and its 95 % interval of Student's t as text; one value has no interval."""
+    mean = float(np.mean(values))
+    if len(values) < 2:
+        return f"{mean:+.2f}"
     half = half_interval(values)
-    return f"{mean:+.2f} [{mean - half:+.2f}, {mean + half:+.2f}] ({count})"
+    return f"{mean:+.2f} [{mean - half:+.2f}, {mean + half:+.2f}]"
 
 
 def half_interval(values: Sequence[float]) -> float:

@@ -86,7 +86,8 @@ def search(
         corpus: The rows to search [N, E].
         top_k: The number of results for a query; all N rows if there are fewer.
         similarity: "cosine" or "dot".
-        rescore: How many more rows than results are compared in float32 if the corpus has int8 or uint8; 0 compares all rows.
+        rescore: If the corpus has int8 or uint8, `rescore` * (top_k + 8) rows are compared in float32 for each query; 0 compares
+            all rows.
         progress: Called with the number of blocks that were compared, and with the number of all blocks.
 
     Returns:

@@ -156,7 +156,7 @@ def _is_source(value: Any) -> bool:
 
 
 def check_finite(scores: Float[np.ndarray, "..."]) -> None:
-    """Raise NumericsError if the best scores contain Inf, which stands for a score that is not finite. -Inf is no score."""
+    """Raise NumericsError if the best scores contain Inf, the mark of a score that is not finite. -Inf stands for no result."""
     if not (scores < np.inf).all():
         raise NumericsError("some of the vectors are not finite (NaN or Inf)")
 

@@ -136,6 +136,14 @@ def selected_by(options: Evaluation, validation: bool, on_dev: str, is_cross_enc
     return name
 
 
+def check_plateau(factor: float, method: Method, selected: str) -> None:
+    """Raise ConfigError if the rate falls when a score does not improve, and no score is measured."""
+    if factor < 1 and not selected:
+        held_out = (", ", Setting("data.validation", 1000)) if method.validation_selects else ()
+        advice = Setting("eval.dev", "pairs.tsv"), *held_out, " or ", Setting("eval.select")
+        raise ConfigError(Setting("optimizer.plateau_factor", factor), " needs a score: give ", *advice)
+
+
 def measure_name(selected: str) -> str:
     """Return the text for a selection metric: the name of a development set, "agreement with the teacher" or another measure."""
     group, *names = selected.split("/")

@@ -47,7 +47,7 @@ def open_dev_task(options: Evaluation, is_cross_encoder: bool) -> DevTask | None
     """Return the development set of `eval.dev` if it is a folder in BEIR's layout, or has `eval.label_column`; None otherwise.
 
     Raises:
-        ConfigError: `eval.label_column` is set without `eval.dev`, or the model is a cross-encoder.
+        ConfigError: `eval.label_column` is set without a table in `eval.dev`, or the model is a cross-encoder.
         DataError: The files are missing or malformed.
     """
     label_column, is_folder = options.label_column, bool(options.dev) and user_path(options.dev).is_dir()

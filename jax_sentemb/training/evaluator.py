@@ -71,7 +71,7 @@ def evaluation_tasks(options: Evaluation) -> tuple[dict[str, StsTask], list[str]
 class DownstreamTasks:
     """Score classification, regression, probing and argument tasks once, after training.
 
-    `missing_tasks` names the missing tasks of a group.
+    `missing_tasks` are the tasks of a chosen group whose files are missing.
     """
 
     def __init__(self, names: str, folder: str, classifier: str) -> None:

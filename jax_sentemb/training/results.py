@@ -136,7 +136,7 @@ class Results:
         return worse_than_start(progress.measured, end, progress.selected_by)
 
     def _changes(self, samples: Mapping[str, Any], is_judged: bool) -> dict[str, Any]:
-        """Return how many nearest neighbours differ from those of the start, which an untrained student does not tell; {} then."""
+        """Return how many nearest neighbours differ from those of the start; {} if other models are the teachers."""
         neighbours = samples.get("neighbours", {})
         is_student = isinstance(self._config.method, Distillation) and not start_as_teacher(self._config)
         if "changed" not in neighbours or is_student:
@@ -146,7 +146,7 @@ class Results:
     def sample(self, when: str, step: int, params: Params, trained_rows: int) -> dict[str, Any]:
         """Write samples/`when`.json: neighbours and similarities under these weights, so that the report needs no model.
 
-        The content is returned, {} if it cannot be made and in other processes than the main one.
+        The content is returned, {} if it cannot be made and in all processes but the main one.
 
         Args:
             when: "start" or "end".

@@ -50,7 +50,7 @@ class EvaluationSets(NamedTuple):
     """The evaluation sets of a run."""
 
     tasks: dict[str, StsTask]
-    missing: list[str]  # names of sets that were not found
+    missing_tasks: list[str]  # names of sets that were not found
     dev: str  # the task that selects the best checkpoint, "" if there is none
     final: DownstreamTasks | None  # tasks that are scored after training
     dev_task: DevTask | None  # takes the place of a set of pairs that selects
@@ -130,8 +130,21 @@ def prepare(config: Config, workdir: Path, start: Start | None = None) -> RunSet
     agreeing = held_out_sentences(config, held_out, corpus.sentences, parts, sample)
     batches = make_batches(examples, data.batch_size, seed, data.length_grouping)
     loaded = without_unused_dense(config, start, source.loaded | _from_examples(method, examples, seed, parts))
-    built = (corpus.sentences, corpus.tokenizer, examples, batches, validation, encoder_config, loaded)
-    return RunSetup(*built, *scored, corpus.rows, parts, agreeing, corpus.teacher, settings)
+    return RunSetup(
+        sentences=corpus.sentences,
+        tokenizer=corpus.tokenizer,
+        examples=examples,
+        batches=batches,
+        validation=validation,
+        encoder_config=encoder_config,
+        loaded=loaded,
+        **scored._asdict(),
+        rows=corpus.rows,
+        parts=parts,
+        held_out=agreeing,
+        teacher=corpus.teacher,
+        settings=settings,
+    )
 
 
 def _from_examples(method: Method, examples: Examples, seed: int, parts: int) -> Params:

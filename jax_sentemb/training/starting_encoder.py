@@ -186,8 +186,8 @@ def dense_notes(config: Config, start: Start | None, loaded: Params) -> list[str
         return []
     use = "left out"
     if DENSE in loaded and config.method.dense is None:
-        place = "on their output" if reads_dense(config.method) else "on the embedding before them"
-        use = f"kept as they are; the loss is {place}"
+        loss_input = "their output" if reads_dense(config.method) else "the embedding before them"
+        use = f"kept as they are; the loss is on {loss_input}"
     elif DENSE in loaded:
         use = "trained further" if config.method.dense else "trained further, but not exported"
     elif config.method.dense:
@@ -225,8 +225,8 @@ def start_as_teacher(config: Config) -> str:
 
 def same_model(name: str, other: str) -> bool:
     """Return whether two names are one directory, or one repository of the hub."""
-    one, two = user_path(name), user_path(other)
-    return one.resolve() == two.resolve() if one.exists() and two.exists() else one == two
+    first, second = user_path(name), user_path(other)
+    return first.resolve() == second.resolve() if first.exists() and second.exists() else first == second
 
 
 def judging_teacher(config: Config) -> Distillation | None:

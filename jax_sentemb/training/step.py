@@ -18,7 +18,7 @@ from jax_sentemb.models.dense import DENSE
 from jax_sentemb.models.encoder import TokenEncoder
 from jax_sentemb.models.freezing import split_layers
 from jax_sentemb.models.word_vectors import FROZEN
-from jax_sentemb.parallel import batch_sharding, compiler_options, fsdp_sharding, replicated
+from jax_sentemb.parallel import batch_sharding, compiler_options, fsdp_sharding, is_split, replicated
 from jax_sentemb.types import Array, Batch, Params, Rows, TrainState
 
 Parts = Batch | tuple[Batch, ...]  # a batch, or the parts that it is split into (Batches.parts)
@@ -42,7 +42,7 @@ def create_state(
     run_key, encoder_key, method_key = jax.random.split(jax.random.key(seed), 3)
     inputs = _with_encoder(encoder, loaded, encoder_key), run_key, method_key
     create = make_creator(method, encoder, optimizer)
-    shardings = fsdp_sharding(mesh, jax.eval_shape(create, *inputs)) if mesh.shape["fsdp"] > 1 else replicated(mesh)
+    shardings = fsdp_sharding(mesh, jax.eval_shape(create, *inputs))
     return jax.jit(create, out_shardings=shardings)(*inputs)
 
 
@@ -151,7 +151,7 @@ def _fsdp(
     Without these two functions the compiler splits products along the split parameters, and sends activations between devices
     instead.
     """
-    if shardings is None or mesh.shape["fsdp"] == 1:
+    if shardings is None or not is_split(mesh):
         return lambda state: state, lambda gradients: gradients
 
     def gather(arrays: PyTree) -> PyTree:
@@ -188,8 +188,8 @@ def make_measure(method: Method, encoder: TokenEncoder, mesh: Mesh) -> Callable[
 def split_frozen(method: Method, encoder: TokenEncoder, params: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the trained and the frozen parameters, or arrays that belong to each; `join_frozen` joins them again.
 
-    Frozen are word vectors that are not trained, the start of an anchor, its layers after the pooling (unless the method trains its
-    own), and the lower layers of each encoder if `encoder.last_layers` is set.
+    Frozen are word vectors that are not trained, the start of an anchor, the dense layers of the start (unless the method trains
+    its own), and the lower layers of each encoder if `encoder.last_layers` is set.
     """
     names = {FROZEN, ANCHOR} | ({DENSE} if method.dense is None else set())
     frozen = {name: part for name, part in params.items() if name in names}

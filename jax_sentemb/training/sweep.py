@@ -130,7 +130,7 @@ def run_all(
     check_data: Callable[[Config, Path], None] = lambda *_: None,
     prints_table: bool = True,
 ) -> int:
-    """Run every variant in its own folder; return the exit code of the last error, or 0.
+    """Run every variant in its own folder; return the exit code of the last error, that of a run that a signal stopped, or 0.
 
     Tables are written after each run, and plots at the end. If the data or the training of a run fails, the other runs still
     follow. A signal ends the sweep. The same command then skips the runs that sweep.json lists with scores and the same settings,
@@ -280,7 +280,7 @@ def _finished_rows(workdir: Path) -> dict[str, dict[str, Any]]:
 def _marks(expanded: list[Expanded], finished: dict[str, dict[str, Any]]) -> tuple[dict[str, Any], dict[str, str]]:
     """Return the current marks of finished runs, and for each its difference from the mark of the row, "" if they are equal."""
     digest = remembering()
-    marks = {one.folder: row_mark(one.config, digest) for one in expanded if one.folder in finished}
+    marks = {run.folder: row_mark(run.config, digest) for run in expanded if run.folder in finished}
     return marks, {folder: changed_since(finished[folder], made) for folder, made in marks.items()}
 
 

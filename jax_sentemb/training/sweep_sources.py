@@ -19,9 +19,9 @@ from jax_sentemb.inference.load import READOUTS, split_options
 from jax_sentemb.methods.distillation import START
 from jax_sentemb.models.pooling import POOLINGS
 from jax_sentemb.provenance import CHECKPOINT, KEY, PACKED_ROWS, RUN, SWEEP, TOKENS, Source, difference, mark
+from jax_sentemb.training import argument_folds
 from jax_sentemb.training.corpus_source import corpus_task
 
-SCHEMES = ("arguments:",)  # prefixes of a file name in data.files
 TASK, CORPUS = "senteval:", "corpus"  # data.files=senteval:TASK; eval.tasks=corpus scores that task
 GENERATED = ("grammar", TASK)  # prefixes of values that are not file names
 FORMATS = {file_type.name: file_type.format for file_type in (RUN, CHECKPOINT, TOKENS, PACKED_ROWS)}
@@ -30,7 +30,7 @@ FORMATS = {file_type.name: file_type.format for file_type in (RUN, CHECKPOINT, T
 Digest = Callable[[str, str, str], str | None]
 
 
-def row_mark(config: Config, digest: "Digest | None" = None) -> dict[str, Any]:
+def row_mark(config: Config, digest: Digest | None = None) -> dict[str, Any]:
     """Return the mark of the row of a run, before the run reads its inputs; `digest` replaces `content_digest`."""
     settings = flatten(config)
     inputs = {name: value for name, value in settings.items() if _names_content(name) and isinstance(value, str) and value}
@@ -54,8 +54,8 @@ def remembering() -> Digest:
 
 def changed_since(row: Mapping[str, Any], current_mark: Mapping[str, Any]) -> str:
     """Return the difference between the sources of a row and the current mark of its run, "" if there is none."""
-    found = difference(row, SWEEP, current_mark["sources"])
-    return "was made with other settings" if found.startswith("was made with settings=") else found  # which are hashes
+    problem = difference(row, SWEEP, current_mark["sources"])
+    return "was made with other settings" if problem.startswith("was made with settings=") else problem  # which are hashes
 
 
 def replaced_inputs(row: Mapping[str, Any], current: Iterable[Mapping[str, Any]]) -> str:
@@ -95,8 +95,7 @@ def _parts(name: str, value: str) -> Iterable[str]:
     """Return the files, folders and data sets that a value names."""
     if name.endswith("teacher"):
         return [teacher for teacher in teacher_names(value) if teacher != START and not teacher.startswith(WORDS)]
-    for scheme in SCHEMES:
-        value = value.removeprefix(scheme)
+    value = value.removeprefix(argument_folds.SOURCE)
     if value.startswith(GENERATED):
         return []
     if name.endswith("eval.dev") and value in DEVELOPMENT:  # a set of eval.data

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from jax_sentemb.config import Config, flatten, unused_notes
 from jax_sentemb.data.batches import after_skips
-from jax_sentemb.errors import ConfigError, ModelFileError, NotFinite, Setting, note_text, stored_text
+from jax_sentemb.errors import ModelFileError, NotFinite, Setting, note_text, stored_text
 from jax_sentemb.evaluation.agreement import SELECTING
 from jax_sentemb.files import fingerprint
 from jax_sentemb.formats.checkpoint import Checkpoints
@@ -31,6 +31,7 @@ from jax_sentemb.setting_texts import rewind_window
 from jax_sentemb.training.checkpoint_selection import (
     Progress,
     better,
+    check_plateau,
     continued,
     kept_encoder,
     score,
@@ -88,9 +89,7 @@ class Trainer:
             scale={f"eval.{name}": getattr(config.eval, name) for name in ("max_seq_length", "diagnostic_sentences")},
             measured_on=selection_sources(config, setup),
         )
-        if config.optimizer.plateau_factor < 1 and not self.progress.selected_by:
-            factor = Setting("optimizer.plateau_factor", config.optimizer.plateau_factor)
-            raise ConfigError(factor, " needs a score: give ", Setting("eval.dev", "pairs.tsv"), " or ", Setting("eval.select"))
+        check_plateau(config.optimizer.plateau_factor, method, self.progress.selected_by)
         epoch = setup.batches.steps_per_epoch
         self.steps = config.train.number_of_steps(epoch)
         self.eval_steps = config.eval.eval_steps if config.eval.eval_steps >= 0 else epoch
