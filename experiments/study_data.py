@@ -12,7 +12,6 @@ from data import MODELS, SETS
 from jax_sentemb.files import replacing
 
 MISSING = 3  # exit code
-STOPS = 20  # of a run; each saves one more checkpoint, which must not replace one that is scored
 
 
 def parse(parser: argparse.ArgumentParser, **files: str) -> argparse.Namespace:

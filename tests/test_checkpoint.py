@@ -90,6 +90,24 @@ def test_a_continued_run_keeps_as_many_steps_as_one_without_a_stop(folder):
         assert sorted(path.name for path in (folder / "checkpoints").iterdir()) == kept
 
 
+def test_the_step_of_a_stop_does_not_replace_a_regular_one(folder):
+    for start, number, kept in ((2, 3, ["2", "3"]), (3, 4, ["2", "4"]), (4, 6, ["4", "6"])):
+        checkpoints = Checkpoints(folder, FACTS, keep=2, interval=2)
+        assert checkpoints.restore(state(0))[0].step == start
+        checkpoints.save(number, state(number), {})
+        checkpoints.wait()
+        assert sorted(path.name for path in (folder / "checkpoints").iterdir()) == kept
+
+
+def test_best_weights_are_deleted_with_their_damaged_steps(folder):
+    flip(next(file for file in files(folder / "best" / "2") if file.name != "manifest.json"), 3)
+    with pytest.raises(ModelFileError, match="best: no step is intact; delete this folder to export the last weights"):
+        Checkpoints(folder, FACTS).restore_best(state(0).params)
+    assert [path.name for path in (folder / "best").iterdir()] == ["corrupt-2"]
+    Checkpoints(folder, FACTS).delete_best()
+    assert list((folder / "best").iterdir()) == []
+
+
 def test_a_flipped_bit_in_any_file_is_found(folder):
     random = np.random.default_rng(0)
     for kind in ("checkpoints", "best"):

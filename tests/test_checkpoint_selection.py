@@ -29,7 +29,6 @@ from jax_sentemb.training.checkpoint_selection import (
     kept_encoder,
     score,
     selected_by,
-    should_stop_early,
 )
 from jax_sentemb.training.evaluator import Scorer, evaluation_tasks
 from jax_sentemb.training.run import run
@@ -112,13 +111,6 @@ def test_a_score_is_wanted_high():
     assert score(DEV, {DEV: 48.0}) == 48
     assert score(DEV, {}) is None  # a collapse has no correlation
     assert score("", {DEV: 48.0}) is None
-
-
-def test_enough_is_counted_from_the_best_or_from_the_start():
-    assert [should_stop_early(2, 10, evaluated, 30) for evaluated in (30, 40, 45, 50)] == [False, False, False, True]
-    assert [should_stop_early(2, 1, evaluated, -1) for evaluated in (-1, 1, 2)] == [False, False, True]
-    assert not should_stop_early(0, 10, 1000, 10)
-    assert not should_stop_early(3, 0, 1000, 10)
 
 
 def test_a_run_without_labels_keeps_the_weights_whose_halves_find_each_other_best(tmp_path):
@@ -273,7 +265,13 @@ def progress(**changes):
 
 
 def saved(**changes):
-    known = {"best_score": 70.0, "best_step": 4, "evaluated": 4, "start": {"dev": 60.0}, "measured": {"x": 1.0}}
+    known = {
+        "best_score": 70.0,
+        "best_step": 4,
+        "evaluated": 4,
+        "start": {"dev": 60.0},
+        "measured": {"eval/dev/spearman_cosine": 60.0},
+    }
     return dataclasses.asdict(progress(**{**known, **changes}))
 
 
@@ -281,7 +279,7 @@ def test_scores_on_replaced_pairs_are_not_compared():
     other = {"eval.dev": {"name": "dev.tsv", "sha256": "b" * 64}}
     with pytest.raises(ModelFileError, match=r"eval\.dev dev\.tsv \(SHA-256 a+\), not from eval\.dev dev\.tsv \(SHA-256 b+\)"):
         continued(Path("checkpoints/4"), saved(), progress(measured_on=other))
-    same, note = continued(Path("4"), saved(), progress())
+    same, note, _ = continued(Path("4"), saved(), progress())
     assert (same.best_score, same.start, note) == (70.0, {"dev": 60.0}, "")
     assert continued(Path("4"), saved(measured_on={}), progress())[0].measured_on == PAIRS  # pairs that were added later
 
@@ -298,19 +296,36 @@ def test_agreements_on_other_sentences_are_not_compared_whichever_setting_chose_
 
 
 def test_scores_that_were_measured_otherwise_are_forgotten_and_the_run_says_so():
-    shorter, note = continued(Path("4"), saved(), progress(scale={"eval.max_seq_length": 64}))
+    shorter, note, measures = continued(Path("4"), saved(), progress(scale={"eval.max_seq_length": 64}))
     assert note == (
         "scores are now measured with eval.max_seq_length=64 (before: 128); earlier scores do not count; "
         "the best weights so far, of step 4, are deleted"
     )
     assert (shorter.best_step, shorter.evaluated) == (-1, -1)
+    assert measures == ["eval/", "agreement/", "diagnostics/"]
     assert (shorter.best_score, shorter.start, shorter.measured) == (-math.inf, {}, {})
-    other, note = continued(Path("4"), saved(), progress(selected_by="diagnostics/retrieval"))
+    other, note, _ = continued(Path("4"), saved(), progress(selected_by="diagnostics/retrieval"))
     assert (other.best_score, other.start) == (-math.inf, {"dev": 60.0})
     assert note.startswith("weights are now selected by diagnostics/retrieval, before by")
     by_loss = {"selected_by": "validation"}
-    kept, _ = continued(Path("4"), saved(**by_loss), progress(scale={"eval.max_seq_length": 64}, **by_loss))
+    kept, *_ = continued(Path("4"), saved(**by_loss), progress(scale={"eval.max_seq_length": 64}, **by_loss))
     assert (kept.best_score, kept.best_step) == (70.0, 4)  # the loss does not depend on it
+
+
+def test_only_scores_that_depend_on_a_setting_are_forgotten():
+    before = {"scale": {"eval.max_seq_length": 128, "eval.diagnostic_sentences": 512}}
+    now = progress(scale={"eval.max_seq_length": 128, "eval.diagnostic_sentences": 64})
+    kept, _, measures = continued(Path("4"), saved(**before, measured={DEV: 60.0, "diagnostics/retrieval": 20.0}), now)
+    assert (kept.best_step, kept.start, kept.measured, measures) == (4, {"dev": 60.0}, {DEV: 60.0}, ["diagnostics/"])
+    now = dataclasses.replace(now, selected_by="diagnostics/retrieval")
+    assert continued(Path("4"), saved(**before, selected_by="diagnostics/retrieval"), now)[0].best_step == -1
+
+
+def test_pairs_that_a_continuation_left_out_are_still_those_of_the_start():
+    other = {"eval.dev": {"name": "dev.tsv", "sha256": "b" * 64}}
+    without = continued(Path("4"), saved(), progress(measured_on={}))[0]
+    with pytest.raises(ModelFileError, match="scores on both cannot be compared"):
+        continued(Path("8"), dataclasses.asdict(without), progress(measured_on=other))
 
 
 def test_a_run_that_continues_with_another_score_selects_by_this_score_alone(monkeypatch, tmp_path, capsys):

@@ -375,7 +375,7 @@ def test_a_short_run_shows_neighbours_among_few_sentences(tmp_path, monkeypatch,
     )
     monkeypatch.setattr(results, "corpus_sample", lambda setup, count, seed: [f"sentence {number}" for number in range(count)])
     of_run = results.Results(config, SimpleNamespace(tasks={}), run_mark("run", {}), scorer, None, None, tmp_path)
-    of_run.sample("end", 3, {}, trained_rows)
+    of_run.sample("end", 3, {}, 2 * trained_rows, trained_rows)
     assert read(tmp_path, "samples/end.json").get("neighbours", {"among": 0})["among"] == among
     assert embedded == ([] if among in (0, 30) else [among])  # the diagnostics have embedded 30
 

@@ -85,6 +85,7 @@ OF_THE_WHOLE = {
     "test_derived_exports.py": "what exports were made from, of all types",
     "test_derived_vectors.py": "what vectors and indexes were made from, through the commands",
     "test_headers.py": "files that are refused by their headers, of all readers",
+    "test_continued_runs.py": "what a run keeps when it is continued, also with other settings",
     "test_faults.py": "processes that are killed, stopped and starved",
     "test_hostile_files.py": "damaged and hostile model files",
     "test_imports.py": "the directions of imports",

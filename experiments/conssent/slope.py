@@ -20,7 +20,7 @@ from run import HERE, RATE, TASKS
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from study_data import STOPS, kept_rows, parse, write_rows
+from study_data import kept_rows, parse, write_rows
 
 RESULTS = HERE / "slope.csv"
 STEPS = (2000, 4000, 8000, 16_000)
@@ -46,7 +46,7 @@ def command(options, name, seed, steps):
         f"--config.train.max_steps={steps}", f"--config.train.seed={seed}",
         f"--config.data.files={options.corpus}", f"--config.encoder.vectors={options.vectors}", "--config.data.validation=2048",
         f"--config.eval.eval_steps={options.steps[0]}", f"--config.train.save_steps={options.steps[0]}",
-        f"--config.train.keep_checkpoints={options.steps[-1] // options.steps[0] + STOPS}", "--config.train.logging_steps=100",
+        f"--config.train.keep_checkpoints={options.steps[-1] // options.steps[0]}", "--config.train.logging_steps=100",
         "--workdir", str(folder(options, name, seed)),
     ]  # fmt: skip
 

@@ -23,7 +23,7 @@ from run import FLAGS, HERE, SETS
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from study_data import STOPS, parse, read_rows, write_rows
+from study_data import parse, read_rows, write_rows
 
 DEV = "STSBenchmark-dev"
 AVERAGE = "word average"
@@ -66,7 +66,7 @@ def train(options: argparse.Namespace, run: Run) -> None:
     saved = POINTS[0] if run.views == "fg" else 0
     flags = [
         *FLAGS, f"--config.train.save_steps={saved}",
-        f"--config.train.keep_checkpoints={len(POINTS) + STOPS}",
+        f"--config.train.keep_checkpoints={POINTS[-1] // POINTS[0]}",
         f"--config.method.views={run.views}", f"--config.method.temperature={run.temperature}",
         f"--config.train.max_steps={run.steps}", f"--config.train.seed={run.seed}", f"--config.encoder.vectors={options.vectors}",
         "--config.data.files=" + ",".join(files[name] for name in run.text.split("+")),

@@ -25,7 +25,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from study_data import STOPS, add_rows, parse, read_rows
+from study_data import add_rows, parse, read_rows
 
 from jax_sentemb.config import Config, check
 from jax_sentemb.data.corpus_files import open_corpus
@@ -212,7 +212,7 @@ def curve(options: argparse.Namespace) -> Iterator[Run]:
     kept = {
         "train.max_steps": CURVE_STEPS[-1],
         "train.save_steps": CURVE_STEPS[0],
-        "train.keep_checkpoints": len(CURVE_STEPS) + STOPS,
+        "train.keep_checkpoints": CURVE_STEPS[-1] // CURVE_STEPS[0],
     }
 
     def points(setting: str, settings: dict[str, Any]) -> list[dict[str, Any]]:

@@ -45,6 +45,7 @@ class Checkpoints:
         workdir: Path,
         sources: Mapping[str, Any],
         keep: int = 2,
+        interval: int = 0,
         warn: Warn = lambda step, text: files.print_warning(text),
     ) -> None:
         """Open the checkpoints of the run in `workdir`.
@@ -53,10 +54,12 @@ class Checkpoints:
             workdir: The work directory of the run.
             sources: What the weights of the run depend on.
             keep: The number of latest steps that are not deleted.
+            interval: The number of steps between two saves. The step at which a run was stopped is deleted after the next save,
+                unless it is a multiple, since it would replace one of the `keep` steps; 0 keeps it.
             warn: Receives the step and the text of a warning.
         """
-        self._latest = Steps(workdir / "checkpoints", sources, keep, warn)
-        self._best = Steps(workdir / "best", sources, 1, warn)
+        self._latest = Steps(workdir / "checkpoints", sources, keep, warn, interval)
+        self._best = Steps(workdir / manifest.BEST, sources, 1, warn)
         self._start = functools.partial(Steps, workdir / manifest.START, sources, 1, warn)
 
     def save_start(self, params: Params) -> None:
@@ -122,8 +125,9 @@ class Checkpoints:
 class Steps:
     """A folder of steps, of which only the newest `keep` remain. Process 0 writes manifests and deletes steps."""
 
-    def __init__(self, folder: Path, sources: Mapping[str, Any], keep: int, warn: Warn) -> None:
+    def __init__(self, folder: Path, sources: Mapping[str, Any], keep: int, warn: Warn, interval: int = 0) -> None:
         self.folder, self._sources, self._keep, self._warn = folder.absolute(), sources, keep, warn
+        self._interval, self._stopped_at = interval, -1
         self.written: dict[int, str] = {}  # steps -> fingerprints of their metadata; "" for a step that was not read
         self._thread: threading.Thread | None = None
         self._pending: tuple[int, str] | None = None  # step and fingerprint of the save in the background
@@ -157,10 +161,13 @@ class Steps:
 
             step = int(multihost_utils.broadcast_one_to_all(np.int32(step)))
         if step == -2:
-            raise ModelFileError(*((problem,) if problem else (f"{self.folder}: no step is intact; ", *manifest.NO_STEP_ADVICE)))
+            raise ModelFileError(
+                *((problem,) if problem else (f"{self.folder}: no step is intact; ", *manifest.advice(self.folder)))
+            )
         if step < 0:
             return None
         self.written.setdefault(step, "")
+        self._stopped_at = step if self._interval and step % self._interval else -1
         return step
 
     def save(self, step: int, arrays: dict, metadata: dict) -> None:
@@ -241,7 +248,8 @@ class Steps:
 
     def _remaining(self, step: int) -> list[int]:
         """Return the steps that remain when `step` is valid. Later ones were saved before the run went back to an earlier step."""
-        return sorted(number for number in {*self.written, step} if number <= step)[-self._keep :]
+        numbers = {number for number in self.written if number < step and number != self._stopped_at}
+        return sorted({*numbers, step})[-self._keep :]
 
     def delete(self) -> None:
         """Delete all steps."""
@@ -250,6 +258,7 @@ class Steps:
         if is_main_process():
             for step in manifest.steps(self.folder, lambda text: None):
                 manifest.remove(self.folder / str(step))
+            manifest.clear(self.folder, damaged=True)
 
     def _clear(self, step: int) -> None:
         """Delete the files of a failed save to free their space."""

@@ -18,7 +18,9 @@ from jax_sentemb.files import print_warning, read_limited, replacing, sha256
 
 NAME = "manifest.json"
 UNFINISHED = "unfinished"  # a file with the number of the step that is being saved; deleted when the step has its manifest
+BEST = "best"  # the folder of the best weights of a run
 START = "start"  # the folder of the initial weights of a run with train.average_with_start
+DAMAGED = "corrupt-"  # beginning of the name of a folder with a damaged step
 LEFTOVERS = ("*.orbax-checkpoint-tmp*", "*.deleted")  # folders that a killed run leaves behind
 Warn = Callable[[str], None]
 
@@ -90,7 +92,7 @@ def steps(folder: Path, warn: Warn) -> list[int]:
     for entry in folder.iterdir() if folder.is_dir() else ():
         if entry.name.isascii() and entry.name.isdigit() and str(int(entry.name)) == entry.name and entry.is_dir():
             numbers.append(int(entry.name))
-        elif not (entry.name.startswith((UNFINISHED, "corrupt-")) or any(entry.match(pattern) for pattern in LEFTOVERS)):
+        elif not (entry.name.startswith((UNFINISHED, DAMAGED)) or any(entry.match(pattern) for pattern in LEFTOVERS)):
             others.append(entry.name)
     if others:
         warn(f"{folder}: entries that are not steps of a run are ignored: {', '.join(sorted(others)[:5])}")
@@ -110,8 +112,8 @@ def newest(folder: Path, warn: Warn = print_warning) -> tuple[int, dict[str, Any
         except Damaged as problem:
             problems.append(f"{problem}")
             warn(f"{problem}: trying the previous step")
-    if problems or list(folder.glob("corrupt-*")):
-        raise ModelFileError(f"{folder}: no step is intact{f' ({problems[0]})' if problems else ''}; ", *NO_STEP_ADVICE)
+    if problems or list(folder.glob(f"{DAMAGED}*")):
+        raise ModelFileError(f"{folder}: no step is intact{f' ({problems[0]})' if problems else ''}; ", *advice(folder))
     return None
 
 
@@ -123,7 +125,10 @@ def valid(folder: Path, step: int) -> tuple[int, dict[str, Any]] | None:
         return None
 
 
-NO_STEP_ADVICE: Message = "delete this folder to start from the beginning, or give another ", Setting("--workdir")
+def advice(folder: Path) -> Message:
+    """Return what to do if a folder of checkpoints has no intact step."""
+    effect = "export the last weights" if folder.name == BEST else "start from the beginning"
+    return f"delete this folder to {effect}, or give another ", Setting("--workdir")
 
 
 def recover(folder: Path, warn: Warn) -> tuple[int, dict[str, Any]] | None:
@@ -145,7 +150,7 @@ def recover(folder: Path, warn: Warn) -> tuple[int, dict[str, Any]] | None:
             if (folder / str(step)).is_symlink():
                 warn(f"{problem}: it is ignored")
                 continue
-            corrupt = folder / f"corrupt-{step}"
+            corrupt = folder / f"{DAMAGED}{step}"
             shutil.rmtree(corrupt, ignore_errors=True)
             (folder / str(step)).rename(corrupt)
             warn(f"{problem}: moved to {corrupt.name}, trying the previous step")
@@ -156,9 +161,9 @@ def recover(folder: Path, warn: Warn) -> tuple[int, dict[str, Any]] | None:
     return newest(folder, lambda text: None)
 
 
-def clear(folder: Path) -> None:
-    """Delete folders that a killed run or a failed save left behind."""
-    for pattern in LEFTOVERS:
+def clear(folder: Path, damaged: bool = False) -> None:
+    """Delete folders that a killed run or a failed save left behind, and with `damaged` those of damaged steps."""
+    for pattern in (*LEFTOVERS, *([f"{DAMAGED}*"] if damaged else [])):
         for leftover in folder.glob(pattern):
             shutil.rmtree(leftover)
 

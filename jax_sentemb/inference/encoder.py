@@ -201,8 +201,7 @@ class SentenceEncoder(ChangeableSettings):
         Args:
             sentences: The sentences, or a single `str`.
             batch_size: Sentences encoded at once; on a CPU at most 16.
-            show_progress_bar: Show progress after a few seconds; without a terminal, as a line from time to time. None shows it
-                if the logger `jax_sentemb` has level INFO.
+            show_progress_bar: Show progress after a few seconds. None shows it if the logger `jax_sentemb` has level INFO.
             normalize_embeddings: Scale embeddings to length 1.
             convert_to_numpy: False returns a jax.Array.
             truncate_dim: Keep only the first numbers, before embeddings are scaled; None is the encoder's `truncate_dim`.

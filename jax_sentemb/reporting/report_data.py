@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -118,10 +119,37 @@ def read_json_file(file: Path, expected_type: type = dict) -> Any:
         raise ModelFileError(f"{file} is damaged: {first_line(error)}; {REPLACE_FILE}") from None
 
 
+def is_finished(run: Run) -> bool:
+    """Return whether a run has its scores; a run that is made longer has those of its earlier end until it ends again."""
+    events = [record["event"] for record in run.records if record.get("event") in ("start", "end")]
+    return bool(run.scores) and events[-1:] != ["start"]
+
+
+def run_state(run: Run) -> str:
+    """Return the method of a run, whether it finished, its steps and when it was started."""
+    last, total = max((record["step"] for record in run.records), default=0), run.about.get("steps", 0)
+    if is_finished(run):
+        state = f"finished after {last:,} steps" + (f" of {total:,}" if last < total else "")
+    elif any(record.get("event") == "not finite" for record in run.records):
+        state = f"failed at step {last:,} of {total:,}"
+    else:
+        state = f"stopped at step {last:,} of {total:,}"
+        if run.scores:
+            state += f"; the scores are those of step {run.scores['step']:,}"
+    times = [record["time"] for record in run.records if "time" in record]
+    started = f", started {time.strftime('%Y-%m-%d %H:%M', time.gmtime(times[0]))} UTC" if times else ""
+    return f"{run.model.get('method', 'Run')}, {state}{started}"
+
+
 def find_curves(records: Iterable[Mapping[str, Any]]) -> dict[str, dict[int, float]]:
-    """Return {name: {step: value}} of every logged number, ordered by step; of two values at a step the later one."""
+    """Return {name: {step: value}} of every logged number, ordered by step; of two values at a step the later one.
+
+    A measure begins anew where a run continued with another scale, since earlier values cannot be compared.
+    """
     curves: dict[str, dict[int, float]] = {}
     for record in records:
+        for measures in record.get("new_scale", ()):
+            curves = {name: course for name, course in curves.items() if not name.startswith(measures)}
         if "event" in record:
             continue
         for name, value in record.items():

@@ -3,7 +3,6 @@
 import math
 import shlex
 import statistics
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,9 @@ from jax_sentemb.reporting.report_data import (
     describe_curve,
     find_curves,
     is_drawn,
+    is_finished,
     run_name,
+    run_state,
     seconds,
     selecting_curve,
 )
@@ -38,8 +39,8 @@ def context(run: Run) -> dict[str, Any]:
     run_by, *arguments = run.about.get("argv") or ["-c"]
     return {
         "name": run_name(run),
-        "state": _state(run),
-        "finished": bool(run.scores),
+        "state": run_state(run),
+        "finished": is_finished(run),
         "cards": _cards(run, curves),
         "warnings": list(map(without_folders, _warnings(run))),
         "scores": _scores(run, curves),
@@ -55,19 +56,6 @@ def context(run: Run) -> dict[str, Any]:
         "facts": _facts(run),
         "settings": [(name, without_folders(fact_text(value))) for name, value in run.settings.items()],
     }
-
-
-def _state(run: Run) -> str:
-    last, total = max((record["step"] for record in run.records), default=0), run.about.get("steps", 0)
-    if run.scores:
-        state = f"finished after {last:,} steps" + (f" of {total:,}" if last < total else "")
-    elif any(record.get("event") == "not finite" for record in run.records):
-        state = f"failed at step {last:,} of {total:,}"
-    else:
-        state = f"stopped at step {last:,} of {total:,}"
-    times = [record["time"] for record in run.records if "time" in record]
-    started = f", started {time.strftime('%Y-%m-%d %H:%M', time.gmtime(times[0]))} UTC" if times else ""
-    return f"{run.model.get('method', 'Run')}, {state}{started}"
 
 
 def _cards(run: Run, curves: Curves) -> list[dict[str, str]]:
@@ -122,7 +110,7 @@ def _spearman(result: Mapping[str, Any]) -> float:
 
 def _warnings(run: Run) -> list[str]:
     corpus = run.about.get("corpus", {})
-    warnings = [record["warning"] for record in run.records if "warning" in record]
+    warnings = [record["warning"] for record in run.records if "warning" in record] + run.scores.get("warnings", [])
     sentences = corpus.get("sentences") or corpus.get("usable") or 1
     if corpus.get("truncated", 0) / sentences >= 0.01:
         share = f"{corpus['truncated']:,} of {sentences:,} sentences of the corpus ({corpus['truncated'] / sentences:.1%})"
@@ -302,6 +290,8 @@ def _neighbours(run: Run) -> dict[str, Any]:
     end = run.samples.get("end", {})
     if "neighbours_before" in end:
         by_time = {"start": end["neighbours_before"], "end": end["neighbours"]}
+    elif "end" in by_time:  # the sentences of the start were others
+        del by_time["start"]
     queries = [
         {"sentence": sides[0]["sentence"], "rows": list(zip(*(query["nearest"] for query in sides), strict=True))}
         for sides in zip(*(side["queries"] for side in by_time.values()), strict=True)

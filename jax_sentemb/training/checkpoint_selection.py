@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,9 @@ class Progress:
     selected_by: str = ""
     scale: dict[str, int] = dataclasses.field(default_factory=dict)  # settings without which scores cannot be compared
     measured_on: dict[str, Any] = dataclasses.field(default_factory=dict)  # labelled pairs and held-out sentences, by setting
-    evaluated: int = -1
+    evaluated: int = -1  # the step of the last evaluation
+    not_improved: int = 0  # number of evaluations since the best one
+    first_rows: int = 0  # rows of the run as it was planned at its start, before it was made longer
     skipped: list[int] = dataclasses.field(default_factory=list)
     rewinds: int = 0
 
@@ -35,11 +37,14 @@ UNSELECTED: Mapping[str, Any] = {  # no best weights yet; `evaluated` lets the r
     "best_step": -1,
     "best_encoder": "",
     "evaluated": -1,
+    "not_improved": 0,
 }
 
+MEASURES = ("eval/", "agreement/", "diagnostics/")  # the beginnings of the names of metrics that depend on `Progress.scale`
 
-def continued(path: Path, saved: Mapping[str, Any], now: Progress) -> tuple[Progress, str]:
-    """Return the progress of a checkpoint for a run that continues it, and a note to print.
+
+def continued(path: Path, saved: Mapping[str, Any], now: Progress) -> tuple[Progress, str, list[str]]:
+    """Return the progress of a checkpoint for a run that continues it, a note to print, and the measures that begin anew.
 
     If scores are now measured in another way, earlier scores cannot be compared with new ones, so they are forgotten. So are the
     best weights, if their score is one of them: `best_step` is then -1.
@@ -57,20 +62,29 @@ def continued(path: Path, saved: Mapping[str, Any], now: Progress) -> tuple[Prog
     expected = {name: now.measured_on[name] for name in recorded}
     remedy = "scores on both cannot be compared: give the old content, or another ", Setting("--workdir")
     check(path, {KEY: mark(CHECKPOINT, recorded)}, CHECKPOINT, expected, remedy=remedy)
-    changed = [f"{name}={value} (before: {progress.scale.get(name)})" for name, value in now.scale.items()
-               if progress.scale.get(name) != value]  # fmt: skip
+    changed = {name: f"{name}={value} (before: {progress.scale.get(name)})" for name, value in now.scale.items()
+               if progress.scale.get(name) != value}  # fmt: skip
     previous, notes = progress.selected_by, []
     if previous != now.selected_by:
         notes.append(f"weights are now selected by {now.selected_by or 'the last step'}, before by {previous or 'the last step'}")
     if changed:
-        notes.append(f"scores are now measured with {' and '.join(changed)}; earlier scores do not count")
-        progress = dataclasses.replace(progress, start={}, measured={})
-    if previous != now.selected_by or (changed and "/" in previous):  # "validation" depends on neither of these settings
+        notes.append(f"scores are now measured with {' and '.join(changed.values())}; earlier scores do not count")
+        comparable = {name: value for name, value in progress.measured.items() if not _depends(name, changed)}
+        start = {} if _depends("eval/", changed) else progress.start
+        progress = dataclasses.replace(progress, start=start, measured=comparable)
+    if previous != now.selected_by or _depends(previous, changed):
         if progress.best_step >= 0:
             notes.append(f"the best weights so far, of step {progress.best_step}, are deleted")
         progress = dataclasses.replace(progress, **UNSELECTED)
-    fresh = {name: getattr(now, name) for name in ("selected_by", "scale", "measured_on")}
-    return dataclasses.replace(progress, **fresh), "; ".join(notes)
+    sources = {**progress.measured_on, **now.measured_on}  # also those that this run does not measure, for a later continuation
+    progress = dataclasses.replace(progress, selected_by=now.selected_by, scale=now.scale, measured_on=sources)
+    return progress, "; ".join(notes), [measure for measure in MEASURES if _depends(measure, changed)]
+
+
+def _depends(metric: str, settings: Collection[str]) -> bool:
+    """Return whether a metric of metrics.jsonl depends on one of these settings of `Progress.scale`."""
+    is_diagnostic = metric.startswith("diagnostics/")
+    return ("eval.max_seq_length" in settings and "/" in metric) or ("eval.diagnostic_sentences" in settings and is_diagnostic)
 
 
 def selected_by(options: Evaluation, validation: bool, on_dev: str, is_cross_encoder: bool, agreement: str = "") -> str:
@@ -182,8 +196,3 @@ def kept_encoder(method: Method, params: Params, kept: str, selected: str) -> tu
         settings = (Setting("eval.dev"), ", or without labels ", Setting("eval.select", "retrieval"))
         reason = ("no score distinguishes the encoders (set ", *settings, ")")
     return kept or names[0], reason
-
-
-def should_stop_early(patience: int, eval_steps: int, evaluated: int, best_step: int) -> bool:
-    """Return whether the last `patience` evaluations did not improve the best score (`best_step` < 0: there is none yet)."""
-    return 0 < patience * eval_steps <= evaluated - max(best_step, 0)

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 
 from jax_sentemb.config import Config, Words
-from jax_sentemb.errors import ConfigError, Message, Setting, note_text
+from jax_sentemb.errors import ConfigError, Message, Setting, note_text, stored_text
 from jax_sentemb.evaluation.agreement import AGREEMENT
 from jax_sentemb.evaluation.catalog import SEVEN, heading
 from jax_sentemb.evaluation.widths import width_scores
@@ -68,16 +68,16 @@ class Results:
             step: Their step.
             progress: What the run measured on its start, and the metric that selects weights.
             kept: "kept_encoder" and "kept_because" for scores.json and model.json; {} for a method with one encoder.
-            trained_rows: Rows of the whole run, as for `sample`.
+            trained_rows: Rows of the whole run.
         """
         setup, scorer, measured = self._setup, self._scorer, progress.measured
         diagnostics = scorer.diagnostics(params)  # before `replicate`: its new tree would be diagnosed again
         params = replicate(params)
-        scores = scorer.all_tasks(params) if setup.tasks else {}
+        scores, warnings = scorer.all_tasks(params) if setup.tasks else {}, []
         if setup.tasks and (cut := scorer.truncated):
             limit = Setting("eval.max_seq_length", self._config.eval.max_seq_length)
-            self._log.warn(step, f"{cut:,} distinct evaluation sentences were cut at ", limit)
-        samples = self.sample("end", step, params, trained_rows)
+            warnings.append(self._warn(f"{cut:,} distinct evaluation sentences were cut at ", limit))
+        samples = self.sample("end", step, params, trained_rows, progress.first_rows)
         baselines = {"untrained": progress.start}
         if self._config.eval.data == "grammar":
             baselines |= word_overlap_scores(setup.tasks, list(setup.sentences))
@@ -104,6 +104,7 @@ class Results:
         has_start = bool(getattr(self._config.encoder, "weights", ""))
         is_judged = compared(measured, end)
         results["verdict"], advice = self._verdict(step, progress, end) if has_start else ("", ())
+        results["warnings"] = warnings + ([stored_text(results["verdict"], *advice)] if results["verdict"] else [])
         results["changes"] = self._changes(samples, is_judged) if has_start and step else {}
         self._log.summary({name: result["spearman"]["all"] for name, result in scores.items()})
         self._log.finish_progress()
@@ -124,9 +125,14 @@ class Results:
             if examples := changed_examples(samples):
                 self._log.info(examples)
         if results["verdict"]:
-            self._log.warn(step, results["verdict"], *advice)
+            self._warn(results["verdict"], *advice)
         elif has_start and not is_judged:
             self._log.info(note_text(*UNJUDGED))
+
+    def _warn(self, *message: str | Setting) -> str:
+        """Print a warning about the scores, and return it as scores.json has it: metrics.jsonl would keep it for later scores."""
+        self._log.info(f"warning: {note_text(*message)}")
+        return stored_text(*message)
 
     def _verdict(self, step: int, progress: Progress, end: Mapping[str, float]) -> tuple[str, Message]:
         """Return the warning that the export is the start or worse than it, and what to do; "" and () otherwise."""
@@ -143,7 +149,7 @@ class Results:
             return {}
         return {"sentences": neighbours["among"], "changed": neighbours["changed"], "is_judged": is_judged}
 
-    def sample(self, when: str, step: int, params: Params, trained_rows: int) -> dict[str, Any]:
+    def sample(self, when: str, step: int, params: Params, trained_rows: int, first_rows: int) -> dict[str, Any]:
         """Write samples/`when`.json: neighbours and similarities under these weights, so that the report needs no model.
 
         The content is returned, {} if it cannot be made and in all processes but the main one.
@@ -152,11 +158,13 @@ class Results:
             when: "start" or "end".
             step: The step of the weights.
             params: The weights, which were scored last.
-            trained_rows: Rows of the whole run, which limit the number of sentences.
+            trained_rows: Rows of the whole run, which limit the size of the map.
+            first_rows: Rows of the run as it was planned at its start, which limit the number of sentences. A run that is made
+                longer has the same sentences, so that neighbours can be compared.
         """
         scorer, config = self._scorer, self._config
         with not_vital(self._workdir):
-            count = min(config.eval.report_sentences, max(len(scorer.sample), trained_rows // ROWS_PER_SENTENCE))
+            count = min(config.eval.report_sentences, max(len(scorer.sample), first_rows // ROWS_PER_SENTENCE))
             sentences, vectors = scorer.sample, scorer.vectors  # the diagnostics of these weights have embedded them
             if scorer.is_cross_encoder or not count:
                 sentences, vectors = [], []

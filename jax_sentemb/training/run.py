@@ -12,16 +12,19 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from jax_sentemb.config import Config, Encoder
+from jax_sentemb.config import Config, Encoder, flatten
 from jax_sentemb.data.corpus_files import text_options, text_settings
 from jax_sentemb.errors import PREEMPTED, BusyError, ConfigError, NumericsError, Setting, flag, in_python, keyword
 from jax_sentemb.files import open_in_place, path_in_errors, user_path, write_all
+from jax_sentemb.formats import manifest
 from jax_sentemb.formats.checkpoint import check_path
 from jax_sentemb.formats.run_dir import find_export
 from jax_sentemb.parallel import is_main_process
-from jax_sentemb.public_text import shell_command
+from jax_sentemb.public_text import shell_command, without_folders
 from jax_sentemb.reporting.html_report import not_vital, write_report
+from jax_sentemb.reporting.report_data import read_json_file
 from jax_sentemb.system.streams import print_line
+from jax_sentemb.training.run_sources import SELECTING_SETTINGS
 from jax_sentemb.training.setup import prepare
 from jax_sentemb.training.signals import Preempted
 from jax_sentemb.training.starting_encoder import read_start, with_start
@@ -112,6 +115,7 @@ def _run_one(config: Config, workdir: Path, begin: Callable[[], None] = lambda: 
     with _locked(workdir):
         begin()
         if config.pretrain is not None:
+            _check_pretraining(config, workdir)
             if code := _run_one(_pretraining(config), workdir / "pretrain", brief=brief):
                 return code
             if not (export := find_export(workdir / "pretrain")):
@@ -185,6 +189,20 @@ def _holder(path: Path) -> str:
         return f"process {holder['pid']} on {holder['host']} since {holder['since']}"
     except (OSError, ValueError, KeyError, TypeError, ConfigError):
         return ""
+
+
+def _check_pretraining(config: Config, workdir: Path) -> None:
+    """Raise ConfigError if pretraining would now export other weights than those from which this run began.
+
+    Other settings of the pretraining are among its own sources.
+    """
+    begun = read_json_file(workdir / "config.json") if manifest.steps(workdir / "checkpoints", lambda text: None) else {}
+    for name, value in flatten(config).items():
+        selects = name == "eval.data" or (name.startswith("pretrain.") and name[len("pretrain.") :].startswith(SELECTING_SETTINGS))
+        recorded = without_folders(value) if isinstance(value, str) else value
+        if selects and begun.get(name, recorded) != recorded:
+            problem = f": the start of this run was chosen with {begun[name]}; give this value, or another "
+            raise ConfigError(Setting(name, value), problem, Setting("--workdir"))
 
 
 def _pretraining(config: Config) -> Config:

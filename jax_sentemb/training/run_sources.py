@@ -37,6 +37,8 @@ RESUMABLE_SETTINGS = (
     "data.num_workers",
     "variants",  # of a study; a run has the method of one variant
 )
+# Settings, other than those above, that choose the weights which a finished run exports.
+SELECTING_SETTINGS = ("eval.", "train.average_with_start", "train.max_steps", "train.num_train_epochs")
 # Settings of the evaluations, on which the weights depend with optimizer.plateau_factor.
 PLATEAU_SETTINGS = ("eval.select", "eval.eval_steps", "eval.max_seq_length", "eval.diagnostic_sentences")
 # Settings that name content. The content is compared instead of the name, so files may be renamed.

@@ -36,7 +36,6 @@ from jax_sentemb.training.checkpoint_selection import (
     kept_encoder,
     score,
     selected_by,
-    should_stop_early,
 )  # fmt: skip
 from jax_sentemb.training.dev_task import dev_metric
 from jax_sentemb.training.logger import Log, check_writers
@@ -115,13 +114,17 @@ class Trainer:
             self.measures = make_measures(config, setup, self.method, self.encoder, self.model_metadata, self.mesh, self.log)
             scorer, agreement = self.measures.scorer, self.measures.agreement
             self.results = Results(config, setup, self.model_metadata, scorer, agreement, self.log, workdir)
-            self.checkpoints = Checkpoints(workdir, sources, config.train.keep_checkpoints, self.log.warn)
+            self.checkpoints = Checkpoints(workdir, sources, config.train.keep_checkpoints, config.train.save_steps, self.log.warn)
             opened.callback(self.checkpoints.close)
-            continued = self._continue()
+            new_scale = self._continue()
+            if self.progress.best_step < 0:  # a run that was killed before its first checkpoint leaves best weights, too
+                self.checkpoints.delete_best()
             # First, so that files of this run are never next to events of another run.
-            self.log.rewind(self.step if continued else -1)
+            self.log.rewind(-1 if new_scale is None else self.step)
             self._describe()
-            self.log.event(self.step, {"event": "start", "milliseconds_before": round(1000 * (time.monotonic() - self._begin))})
+            facts = {"new_scale": new_scale} if new_scale else {}  # measures whose earlier values cannot be compared
+            milliseconds = round(1000 * (time.monotonic() - self._begin))
+            self.log.event(self.step, {"event": "start", "milliseconds_before": milliseconds, **facts})
             self._opened = opened.pop_all()
 
     @property
@@ -135,8 +138,9 @@ class Trainer:
         Raises:
             Preempted: A signal arrived; the state is saved.
         """
-        evaluates_here = 0 < self.step < self.steps and self.eval_steps and self.step % self.eval_steps == 0
-        if self.step == 0 or (evaluates_here and self.progress.evaluated < self.step):  # a signal interrupted the evaluation
+        is_due = 0 < self.step < self.steps and self.eval_steps and self.progress.evaluated < self.step
+        # A signal interrupted the evaluation of this step, or the scores of earlier steps do not count any more.
+        if self.step == 0 or (is_due and (self.step % self.eval_steps == 0 or self.progress.evaluated < 0)):
             self.log.info("scoring   " + ("the start" if self.step == 0 else f"step {self.step}"))
             self.state = self._evaluate(self.step, self.state)
         if self.step < self.steps:
@@ -198,11 +202,11 @@ class Trainer:
         seed = self.config.train.seed
         return create_state(self.method, self.encoder, self.optimizer, self.setup.loaded, seed, self.mesh)
 
-    def _continue(self) -> bool:
-        """Restore state and progress from the newest checkpoint; return whether there is one."""
+    def _continue(self) -> list[str] | None:
+        """Restore state and progress from the newest checkpoint; return the measures that begin anew, None without a checkpoint."""
         restored = self.checkpoints.restore(self.state)
         if restored is None:
-            return False
+            return None
         self.state, saved = restored
         if self.step > self.steps:
             raise ModelFileError(
@@ -211,14 +215,12 @@ class Trainer:
                 Setting("--workdir"),
             )
         path = self.workdir / "checkpoints" / str(self.step)
-        self.progress, note = continued(path, saved, self.progress)
-        if self.progress.best_step < 0:
-            self.checkpoints.delete_best()
+        self.progress, note, new_scale = continued(path, saved, self.progress)
         done = "; training is done, so only the scores, the export and the report follow" if self.step == self.steps else ""
         self.log.info(f"continuing at step {self.step} of {self.steps}{done}")
         if note:
             self.log.info(note)
-        return True
+        return new_scale
 
     def _describe(self) -> None:
         """Write model.json and the tokenizer, which an export from a checkpoint needs, and the run's settings and versions."""
@@ -264,12 +266,15 @@ class Trainer:
                 measured = self.measures.of_model(load(start.name).embed_as)
             progress.measured = {name: value for name, value in measured.items() if name in (ON_HALVES, SELECTING, self.on_dev)}
             progress.start = self._start_scores(measured, state.params)
-            self.results.sample("start", step, state.params, self.steps * self.config.data.batch_size)
+            progress.first_rows = self.steps * self.config.data.batch_size
+            self.results.sample("start", step, state.params, progress.first_rows, progress.first_rows)
             if is_start and progress.selected_by in progress.measured:  # a sentence encoder may be the best
                 self._keep(step, params, best_score, name)
         elif best_score is not None and best_score > progress.best_score:
             self._keep(step, params, best_score, name)
-        elif self.config.optimizer.plateau_factor < 1:
+        else:
+            progress.not_improved += 1
+        if progress.not_improved and self.config.optimizer.plateau_factor < 1:
             state, total = drop_rate(state, self.config.optimizer.plateau_factor)
             log.event(step, {"learning_rate_factor": total})
             log.info(f"step {step}: no improvement since step {progress.best_step}: learning rate x {total:.2g} from now on")
@@ -279,11 +284,8 @@ class Trainer:
         """Save the weights that are the best so far."""
         check_finite(step, params)
         progress = self.progress
-        progress.best_score, progress.best_step, progress.best_encoder = (
-            -math.inf if best_score is None else best_score,
-            step,
-            encoder,
-        )
+        progress.best_score, progress.best_step = -math.inf if best_score is None else best_score, step
+        progress.best_encoder, progress.not_improved = encoder, 0
         facts = {name: getattr(progress, name) for name in ("start", "measured", "best_score", "best_step", "best_encoder")}
         self.checkpoints.save_best(step, params, facts)
 
@@ -311,7 +313,7 @@ class Trainer:
         return {} if dev_score is None else {self.setup.dev: dev_score}
 
     def _exhausted(self) -> bool:
-        return should_stop_early(self.config.eval.patience, self.eval_steps, self.progress.evaluated, self.progress.best_step)
+        return 0 < self.config.eval.patience <= self.progress.not_improved
 
     def _save(self, step: int, state: TrainState) -> None:
         check_finite(step, state)
@@ -342,7 +344,7 @@ class Trainer:
         skipped = [self._batch_number(step) for step in range(max(error.step - window, restored_step), error.step)]
         progress.skipped = sorted({*progress.skipped, *skipped})
         progress.rewinds += 1
-        progress.evaluated = restored_step
+        progress.evaluated, progress.not_improved = restored_step, restored[1]["not_improved"] if restored else 0
         self.log.rewind(restored_step)
         self.log.warn(
             restored_step, f"{error}; not_finite.json has its rows. Back at step {restored_step}, batches {skipped} are skipped"
