@@ -224,6 +224,16 @@ def test_what_weights_and_biases_refuses_is_one_line(tmp_path, wandb):
         Log(tmp_path, Train(wandb="forbidden"))
 
 
+def test_tensorboard_hides_the_steps_that_a_continued_run_repeats(tmp_path):
+    pytest.importorskip("tensorboardX")
+    log = Log(tmp_path, Train(tensorboard=True))
+    for step in (-1, 3):  # the second time after a step that was not finite
+        log.rewind(step)
+        assert log.writer.purge_step == step + 1
+        log.event(step + 1, {"train/loss": 2.0})
+    log.close()
+
+
 @pytest.mark.parametrize(("package", "option"), [("wandb", {"wandb": "project"}), ("tensorboardX", {"tensorboard": True})])
 def test_a_package_that_is_missing_is_said_before_anything_runs(monkeypatch, package, option):
     monkeypatch.setitem(sys.modules, package, None)

@@ -36,13 +36,18 @@ class Log:
         self.is_main = jax.process_index() == 0
         self.path = workdir / "metrics.jsonl"
         self.bar: Progress | None = None
-        self.writer = _tensorboard(workdir) if options.tensorboard and self.is_main else None
+        self.writer: Any = None  # of TensorBoard, from `rewind` on
+        self._has_tensorboard = options.tensorboard and self.is_main
         self.wandb = _wandb(workdir, options.wandb, settings or {}) if options.wandb and self.is_main else None
         self.losses: deque[tuple[int, float]] = deque(maxlen=100)  # step and loss of the last steps
         self._unwritten = ""  # lines that are not written yet, because the disk was full
 
     def rewind(self, step: int) -> None:
         """Delete the events after `step`: a run that continues from a checkpoint, or starts again (-1), writes them again."""
+        if self._has_tensorboard:
+            if self.writer is not None:
+                self.writer.close()
+            self.writer = _tensorboard(self.path.parent, step + 1)
         if not self.is_main or not self.path.exists():
             return
         with os.fdopen(open_in_place(self.path, os.O_RDONLY), "rb") as file:  # line by line, as logs can be long
@@ -166,8 +171,9 @@ def _import_tensorboard() -> Any:
     return tensorboardX
 
 
-def _tensorboard(workdir: Path) -> Any:
-    return _import_tensorboard().SummaryWriter(str(workdir / "tb"))
+def _tensorboard(workdir: Path, first: int) -> Any:
+    """Return a writer of events from step `first` on; TensorBoard hides those that an earlier writer has from this step on."""
+    return _import_tensorboard().SummaryWriter(str(workdir / "tb"), purge_step=first)
 
 
 def _import_wandb() -> Any:
