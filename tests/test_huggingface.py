@@ -13,7 +13,7 @@ from huggingface_hub.errors import RepositoryNotFoundError
 from safetensors.numpy import load_file, save_file
 
 from jax_sentemb.errors import ConfigError, ModelFileError
-from jax_sentemb.formats.huggingface import read_max_seq_length, read_parts, resolve, tokenizer_overrides
+from jax_sentemb.formats.huggingface import read_encoder, read_max_seq_length, read_parts, resolve, tokenizer_overrides
 from jax_sentemb.formats.weight_table import from_torch, table, to_torch
 from jax_sentemb.models.bert import Bert, BertConfig
 from jax_sentemb.types import Rows
@@ -45,7 +45,7 @@ def folder(tmp_path, tensors):
 
 def refused(folder, *words):
     with pytest.raises(ModelFileError) as caught:
-        read_parts(folder)
+        read_encoder(folder)
     message = str(caught.value)
     assert "\n" not in message
     for word in words:
@@ -71,9 +71,7 @@ def test_token_states_equal_torch_for_any_length_and_padding(tmp_path, family, w
         torch.nn.init.normal_(weight, std=0.3)
     model.save_pretrained(tmp_path)
 
-    config, parts = read_parts(tmp_path)
-
-    params = parts["encoder"]
+    config, params = read_encoder(tmp_path)
     pad = settings.pad_token_id
     assert config.position_offset == (pad + 1 if family == "Roberta" else 0)
     random = np.random.default_rng(width)
@@ -118,18 +116,16 @@ def spelled(tensors, spelling):
 
 @pytest.mark.parametrize("spelling", ["old norm names", "bert.", "roberta.", "heads"])
 def test_known_spellings_are_the_same_weights(folder, tensors, spelling):
-    _, parts = read_parts(folder)
-    expected = parts["encoder"]
+    _, expected = read_encoder(folder)
     save_file(spelled(tensors, spelling), folder / "model.safetensors")
-    assert_same(read_parts(folder)[1]["encoder"], expected)
+    assert_same(read_encoder(folder)[1], expected)
 
 
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16, np.float64])
 def test_other_precisions_become_float32(folder, tensors, dtype):
     narrow = {name: tensor.astype(dtype) for name, tensor in tensors.items()}
     save_file(narrow, folder / "model.safetensors")
-    config, parts = read_parts(folder)
-    params = parts["encoder"]
+    config, params = read_encoder(folder)
     expected = from_torch(config, {name: tensor.astype(np.float32) for name, tensor in narrow.items()}, "here")
     assert all(leaf.dtype == np.float32 for leaf in jax.tree.leaves(params))
     assert_same(params, expected)
@@ -150,8 +146,7 @@ def sharded(folder, tensors):
 
 
 def test_sharded_weights_are_read_together(sharded, tensors):
-    config, parts = read_parts(sharded)
-    params = parts["encoder"]
+    config, params = read_encoder(sharded)
     assert_same(params, from_torch(config, tensors, "here"))
     (sharded / "model-00002-of-00002.safetensors").unlink()
     refused(sharded, "model-00002-of-00002.safetensors", "missing")
@@ -177,8 +172,7 @@ def test_files_of_the_hub_cache_are_links_and_still_readable(sharded, tensors):
     for file in sharded.glob("*.*"):
         shutil.move(file, blobs)
         (snapshot / file.name).symlink_to(f"../../blobs/{file.name}")
-    config, parts = read_parts(snapshot)
-    params = parts["encoder"]
+    config, params = read_encoder(snapshot)
     assert_same(params, from_torch(config, tensors, "here"))
 
 
@@ -287,7 +281,7 @@ def test_damaged_weight_files_give_our_error_and_nothing_else(folder):
             del damaged[random.integers(len(damaged)) :]
         (folder / "model.safetensors").write_bytes(damaged)
         try:
-            read_parts(folder)
+            read_encoder(folder)
         except ModelFileError:
             continue
         assert load_file(folder / "model.safetensors").keys() == random_tensors(BertConfig(**CONFIG)).keys()

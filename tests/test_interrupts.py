@@ -35,6 +35,9 @@ threading.Thread(target=time.sleep, args=({exiting},)).start()
 start(main)
 """
 
+# Python does not notice a signal that arrives right before a call of sleep, so each sleep is short.
+WAITING = "for _ in range(600): time.sleep(0.1)"
+
 
 def interrupted(tmp_path, slow, times, cleaning=0, exiting=0, wait=0.0):
     """Exit code of a command that gets SIGINT several times after it is ready, and whether it cleaned up."""
@@ -57,12 +60,12 @@ def interrupted(tmp_path, slow, times, cleaning=0, exiting=0, wait=0.0):
 
 
 def test_the_first_interrupt_cleans_up(tmp_path):
-    assert interrupted(tmp_path, "time.sleep(60)", 1) == (130, True)
+    assert interrupted(tmp_path, WAITING, 1) == (130, True)
 
 
 @pytest.mark.parametrize(("cleaning", "exiting"), [(60, 0), (0, 60)])
 def test_a_second_interrupt_ends_cleaning_up_and_the_exit(tmp_path, cleaning, exiting):
-    code, _ = interrupted(tmp_path, "time.sleep(60)", 2, cleaning, exiting)
+    code, _ = interrupted(tmp_path, WAITING, 2, cleaning, exiting)
     assert code in (130, -signal.SIGINT)  # which a shell reports as 130
 
 

@@ -19,7 +19,7 @@ from jax_sentemb.data import synthetic
 from jax_sentemb.errors import ConfigError, Setting
 from jax_sentemb.evaluation.model_spec import load_eval_model
 from jax_sentemb.formats.encode_settings import EncodeSettings, read_encode_settings
-from jax_sentemb.formats.huggingface import read_parts
+from jax_sentemb.formats.huggingface import read_encoder
 from jax_sentemb.formats.model_dir import read_readout, sentence_pooling
 from jax_sentemb.formats.run_dir import averaged
 from jax_sentemb.formats.sentence_transformers import write_export
@@ -300,7 +300,7 @@ def test_every_part_that_continues_a_loaded_one_is_averaged():
 
 def test_an_average_with_the_start_is_exported(harmful, encoder):
     before, last, average = (
-        read_parts(path)[1]["encoder"] for path in (encoder, harmful["last"] / "export", harmful["averaged"] / "export")
+        read_encoder(path)[1] for path in (encoder, harmful["last"] / "export", harmful["averaged"] / "export")
     )
     expected = jax.tree.map(lambda one, other: (one + other) / 2, before, last)
     jax.tree.map(lambda found, wanted: np.testing.assert_allclose(found, wanted, atol=1e-6), average, expected)

@@ -39,6 +39,16 @@ def _classes(shapes: Shapes) -> int:
     return shape[0] if len(shape) == 2 else 1
 
 
+def read_encoder(path: str | Path) -> tuple[BertConfig, Params]:
+    """Read the architecture and the float32 weights (NumPy) of a directory of a Hugging Face library.
+
+    Raises:
+        ModelFileError: A file is missing, damaged, or does not match the architecture.
+    """
+    config, parts = read_parts(path)
+    return config, parts["encoder"]
+
+
 def read_parts(path: str | Path) -> tuple[BertConfig, dict[str, Params]]:
     """Read the architecture of a directory of a Hugging Face library, and every part from which training can continue.
 
