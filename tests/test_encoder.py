@@ -1,5 +1,6 @@
 """SentenceEncoder: the interface of sentence-transformers, its vectors, and what is refused."""
 
+import copy
 import json
 import logging
 import shutil
@@ -359,6 +360,31 @@ def test_the_hub_gets_the_files_of_the_export(encoder, monkeypatch):
         encoder.push_to_hub("model")
 
 
+def test_evaluators_of_sentence_transformers_score_an_encoder(encoder):
+    evaluation = pytest.importorskip("sentence_transformers.evaluation")
+    texts = ["A man plays.", "Two dogs run.", "A cat.", "The cat sleeps.", "It rains."]
+    documents = {str(number): sentence for number, sentence in enumerate(texts)}
+    at = {name: [1] for name in ("accuracy_at_k", "precision_recall_at_k", "mrr_at_k", "ndcg_at_k", "map_at_k")}
+    similarity = encoder.evaluate(evaluation.EmbeddingSimilarityEvaluator(texts[:3], texts[1:4], [0.1, 0.5, 0.9]))
+    own = encoder.evaluate(list(zip(texts[:3], texts[1:4], [0.1, 0.5, 0.9], strict=True)))
+    assert 100 * similarity["spearman_cosine"] == pytest.approx(own["spearman"])
+    found = encoder.evaluate(evaluation.InformationRetrievalEvaluator({"q": texts[2]}, documents, {"q": {"2"}}, **at))
+    assert found["cosine_accuracy@1"] == 1.0
+    assert "cosine_accuracy" in encoder.evaluate(evaluation.TripletEvaluator(texts[:3], texts[:3], texts[2:5]))
+
+
+def test_a_default_prompt_is_looked_up_by_its_name(encoder):
+    encoder = copy.copy(encoder)
+    given = {"query": "query: "}
+    encoder.prompts, encoder.default_prompt_name = given, "query"
+    encoder.prompts["query"] = "Represent this: "
+    np.testing.assert_array_equal(encoder.encode("a cat"), encoder.encode("a cat", prompt="Represent this: "))
+    assert (encoder.default_prompt_name, given) == ("query", {"query": "query: "})
+    encoder.prompts = {}
+    np.testing.assert_array_equal(encoder.encode("a cat"), encoder.encode("a cat", prompt=""))
+    assert (encoder.default_prompt, encoder.default_prompt_name) == ("", None)
+
+
 def test_pairs_and_evaluators_score_an_encoder(encoder, tmp_path):
     pairs = [("A man plays.", "A man plays.", 5.0), ("A man plays.", "Two dogs run.", 0.0), ("A cat.", "The cat sleeps.", 3.0)]
     found = encoder.evaluate(pairs)
@@ -370,6 +396,8 @@ def test_pairs_and_evaluators_score_an_encoder(encoder, tmp_path):
     (tmp_path / "pairs.tsv").write_text(f"sentence1\tsentence2\tscore\n{table}")
     assert encoder.evaluate(tmp_path / "pairs.tsv") == pytest.approx(found)
     assert encoder.evaluate(lambda model: model is encoder) is True
+    with pytest.raises(ConfigError, match="resamples is an option of pairs, retrieval or labels"):
+        encoder.evaluate(pairs, resamples=9)
     with pytest.raises(DataError, match="pair 1 is not"):
         encoder.evaluate([pairs[0], ("a", "b")])
 

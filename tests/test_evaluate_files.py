@@ -519,9 +519,9 @@ def test_the_vectors_of_a_foreign_encoder_are_checked(tmp_path, vectors, problem
             return vectors(len(lines))
 
     file = pairs_file(tmp_path / "pairs.tsv", GOLD)
-    for data in ({"pairs": file}, {"data": list(zip(FIRST, SECOND, GOLD, strict=True))}):
+    for data in ({"pairs": file, "resamples": 0}, {"data": list(zip(FIRST, SECOND, GOLD, strict=True))}):
         with pytest.raises(ConfigError, match=problem):
-            jax_sentemb.score(Foreign(), resamples=0, **data)
+            jax_sentemb.score(Foreign(), **data)
 
 
 def test_a_second_writer_ends_and_keeps_the_results_of_the_first(models, tmp_path, capsys):

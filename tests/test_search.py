@@ -240,3 +240,12 @@ def test_vectors_and_queries_that_are_not_finite_are_in_no_index(vectors, tmp_pa
     build_index(vectors, tmp_path / "index")
     with pytest.raises(NumericsError):
         search_index(broken[:2], tmp_path / "index", 3)
+
+
+def test_numbers_beyond_float32_do_not_crash_a_program_that_makes_exceptions_of_warnings():
+    rows = np.array([[1.0, 1e-50], [0.2, 1.0]])
+    search(rows.astype(np.float32), rows.astype(np.float32))  # compiles what the crash needs
+    with np.errstate(all="raise"):
+        assert search(rows, rows, top_k=1).indices.tolist() == [[0], [1]]
+        with pytest.raises(NumericsError):
+            search(rows, 1e39 * rows, top_k=1, similarity="dot")

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from jax_sentemb.files import user_path
 from jax_sentemb.inference.encoder import SentenceEncoder
 
 PAIRS = "pairs"
+RESAMPLES = 1000
 
 
 def score(
@@ -28,7 +30,7 @@ def score(
     pairs: str | Path | None = None,
     retrieval: str | Path | None = None,
     labels: str | Path | None = None,
-    resamples: int = 1000,
+    resamples: int | None = None,
     **options: Any,
 ) -> dict[str, Any]:
     """Score an encoder on files of your own, on labelled pairs or on the tasks of a SentEval folder.
@@ -42,7 +44,7 @@ def score(
         pairs: In place of `data`, a table of pairs with scores, or with the labels 0 and 1. Option: `columns`.
         retrieval: In place of `data`, a folder in BEIR's layout. Option: `split`.
         labels: In place of `data`, a table of texts with labels. Options: `label_column`, `column`, `sample`.
-        resamples: Draws for the 95 % intervals of the scores on such files; 0: none.
+        resamples: Draws for the 95 % intervals of the scores on such files (default: 1,000); 0: none.
         options: The options of these files, as in `jax-sentemb evaluate`.
 
     Returns:
@@ -63,11 +65,13 @@ def score(
         raise ConfigError(f"tasks={tasks!r} are those of a SentEval folder; give the folder as data, or leave tasks out")
     if files:
         ((name, value),) = files.items()
-        return score_files(encoder, name, value, resamples, **options)
+        return score_files(encoder, name, value, RESAMPLES if resamples is None else resamples, **options)
+    options |= {} if resamples is None else {"resamples": resamples}
     if options:
         raise ConfigError(f"{next(iter(options))} is an option of pairs, retrieval or labels; leave it out")
     if not isinstance(data, str | Path) and callable(data):
-        result: Any = data(encoder)
+        is_evaluator = hasattr(data, "store_metrics_in_model_card_data")
+        result: Any = data(_ForEvaluators(encoder) if is_evaluator else encoder)
         return result
     encode: Callable[[Sequence[str]], np.ndarray] = lambda sentences: embeddings_of(encoder, list(sentences))  # noqa: E731
     if not isinstance(data, str | Path):
@@ -90,6 +94,46 @@ def score(
             raise outcome.at(f"{item.name}: ")
         scores |= outcome.headline
     return scores
+
+
+class _ForEvaluators:
+    """An encoder with what the evaluators of sentence-transformers need in addition."""
+
+    def __init__(self, encoder: Any) -> None:
+        self._encoder = encoder
+        self.model_card_data = SimpleNamespace(set_evaluation_metrics=lambda *arguments, **options: None)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._encoder, name)
+
+    def encode(self, sentences: Any, **options: Any) -> Any:
+        """Encode sentences; the precision None of evaluators is float32."""
+        return self._encoder.encode(sentences, **_precise(options))
+
+    def encode_query(self, sentences: Any, **options: Any) -> Any:
+        """Encode queries as `encode` does."""
+        return self._encoder.encode_query(sentences, **_precise(options))
+
+    def encode_document(self, sentences: Any, **options: Any) -> Any:
+        """Encode documents as `encode` does."""
+        return self._encoder.encode_document(sentences, **_precise(options))
+
+    def similarity(self, first: Any, second: Any) -> Any:
+        """Return similarities, as a tensor for tensors."""
+        return _like(first, self._encoder.similarity(first, second))
+
+    def similarity_pairwise(self, first: Any, second: Any) -> Any:
+        """Return similarities of rows with the same number, as a tensor for tensors."""
+        return _like(first, self._encoder.similarity_pairwise(first, second))
+
+
+def _precise(options: dict[str, Any]) -> dict[str, Any]:
+    return {**options, "precision": options.get("precision") or "float32"}
+
+
+def _like(example: Any, values: np.ndarray) -> Any:
+    """Return `values` as a tensor if `example` is one."""
+    return example.new_tensor(values) if hasattr(example, "new_tensor") else values
 
 
 def _of_pairs(encode: Callable[[Sequence[str]], np.ndarray], pairs: ScoredPairs) -> dict[str, Any]:

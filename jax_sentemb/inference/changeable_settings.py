@@ -20,7 +20,9 @@ class ChangeableSettings:
 
     def __init__(self, settings: EncodeSettings, width: int) -> None:
         self._saved_settings, self._full_width = settings, width
-        self.prompts, self.default_prompt = dict(settings.prompts), settings.default_prompt
+        self.prompts, self.default_prompt = settings.prompts, settings.default_prompt
+        if settings.default_prompt_name is not None:
+            self.default_prompt_name = settings.default_prompt_name
         self._similarity_fn_name, self._truncate_dim = settings.similarity_fn_name, settings.truncate_dim
 
     @property
@@ -38,28 +40,28 @@ class ChangeableSettings:
     @prompts.setter
     def prompts(self, prompts: dict[str, str]) -> None:
         _check_prompts(prompts)
-        self._prompts = prompts
+        self._prompts = dict(prompts)
 
     @property
     def default_prompt(self) -> str:
-        """Return the text that is put before sentences for which no prompt is given."""
-        return self._default_prompt
+        """Return the text that is put before sentences for which no prompt is given; one of `prompts` changes with it."""
+        return self._default_prompt if self._default_name is None else self.prompts.get(self._default_name, "")
 
     @default_prompt.setter
     def default_prompt(self, prompt: str) -> None:
         self._default_prompt = text("default_prompt", prompt)
+        self._default_name = next((name for name, value in self.prompts.items() if prompt and value == prompt), None)
 
     @property
     def default_prompt_name(self) -> str | None:
-        """Return the first name in `prompts` of the default prompt, None without a default prompt or a name for it."""
-        names = (name for name, prompt in self.prompts.items() if prompt == self.default_prompt)
-        return next(names, None) if self.default_prompt else None
+        """Return the name in `prompts` of the default prompt, None without a default prompt or a name for it."""
+        return self._default_name if self.default_prompt else None
 
     @default_prompt_name.setter
     def default_prompt_name(self, name: str | None) -> None:
         if name is not None and text("default_prompt_name", name) not in self.prompts:
             raise ConfigError(f"default_prompt_name={name!r} is unknown; the model has {', '.join(self.prompts) or 'no prompts'}")
-        self.default_prompt = "" if name is None else self.prompts[name]
+        self._default_prompt, self._default_name = "", name
 
     @property
     def similarity_fn_name(self) -> str:

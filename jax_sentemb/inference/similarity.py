@@ -53,7 +53,8 @@ def unit_rows(vectors: Any) -> Float[np.ndarray, "n width"]:
 
 def _rows(embeddings: Any, similarity_name: str) -> Float[np.ndarray, "n width"]:
     """Return float32 [N, E], for cosines with rows of length 1."""
-    numbers = np.atleast_2d(array("embeddings", embeddings))
+    numbers = array("embeddings", embeddings)
+    numbers = numbers.reshape(0, 0) if numbers.shape == (0,) else np.atleast_2d(numbers)
     if numbers.ndim != 2:
         raise ConfigError(f"embeddings have shape {list(numbers.shape)}: give [rows, width], or one embedding")
     if similarity_name == "cosine":

@@ -201,9 +201,15 @@ def blocks(vectors: VectorSource, size: int, unit: bool = True) -> Iterator[tupl
 
 
 def numbers_of(rows: Shaped[Array, "n width"], unit: bool) -> Real[np.ndarray, "n width"]:
-    """Return rows of a source as an array of numbers. If `unit`, rows of extreme lengths are scaled."""
+    """Return rows of a source as an array of numbers, floats of at most 32 bits. If `unit`, rows of extreme lengths are scaled.
+
+    NumPy converts them, since JAX's conversion crashes where the program makes exceptions of warnings (`np.seterr(all="raise")`).
+    """
     numbers = array("vectors", rows)
-    return with_usual_lengths(numbers) if unit else numbers
+    numbers = with_usual_lengths(numbers) if unit else numbers
+    is_wide = numbers.dtype.kind == "f" and numbers.dtype.itemsize > 4
+    with np.errstate(all="ignore"):
+        return numbers.astype(np.float32) if is_wide else numbers
 
 
 def prepare(rows: Shaped[Array, "n width"], unit: bool) -> Float[Array, "n width"]:
