@@ -4,7 +4,6 @@ The command scores models on the tasks of SentEval with the protocols of the pap
 """
 
 import argparse
-import itertools
 import json
 import sys
 from collections.abc import Mapping, Sequence
@@ -130,7 +129,6 @@ def parser() -> Parser:
 
 def _score(options: argparse.Namespace, loaded: Any, root: Path, protocols: Any) -> int:
     from jax_sentemb.evaluation import suite, tables
-    from jax_sentemb.evaluation.model_spec import with_widths
     from jax_sentemb.system.terminal import Progress
 
     items = loaded.items
@@ -140,12 +138,11 @@ def _score(options: argparse.Namespace, loaded: Any, root: Path, protocols: Any)
         return loaded.errors[0].exit_code
     for warning in dict.fromkeys(warning for item in items for warning in item.warnings):
         print(plain(f"warning: {warning}"), file=sys.stderr)
-    models = _open_models(options, items)
-    names = {model.name for model in models}
+    models, members = _open_models(options, items)
     outcomes: dict[str, dict[str, suite.Outcome]] = {}
     failed: list[tables.FailedTask] = []
     code = loaded.errors[0].exit_code if loaded.errors else 0
-    for model in itertools.chain.from_iterable(with_widths(each, names) for each in models):
+    for model in models:
         outcomes[model.name] = {}
         distinct = [len(set(item.sentences)) for item in items]
         total = sum(distinct) if model.per_task else len({sentence for item in items for sentence in item.sentences})
@@ -161,7 +158,6 @@ def _score(options: argparse.Namespace, loaded: Any, root: Path, protocols: Any)
                 _write(options, model.name, suite.record(model.name, model.metadata, outcome, root))
                 if options.plots and outcome.similarities:
                     _plot(options, model.name, outcome)
-    members = [model.name for model in models]  # not their prefixes
     if options.ensemble and len(members) > 1:
         outcomes[ENSEMBLE] = _combined([outcomes[name] for name in members], protocols)
         for outcome in outcomes[ENSEMBLE].values():
@@ -170,23 +166,24 @@ def _score(options: argparse.Namespace, loaded: Any, root: Path, protocols: Any)
     return code
 
 
-def _open_models(options: argparse.Namespace, items: Sequence[Any]) -> list[Any]:
-    """Return the models of the command line, each with a name of its own."""
+def _open_models(options: argparse.Namespace, items: Sequence[Any]) -> tuple[list[Any], list[str]]:
+    """Return the models of the command line and their trained prefixes, each with a name of its own, and the models' names."""
     from jax_sentemb.evaluation.model_spec import check_distinct_names, load_eval_model, with_widths
 
     def vocabulary() -> set[str]:
         words = {word for item in items for sentence in set(item.sentences) for word in sentence.split()}
         return words | {word.lower() for word in words}
 
-    models = [load_eval_model(text, vocabulary, options.batch_size, options.vectors) for text in options.model]
-    if options.vectors and not any("vectors" in model.metadata for model in models):
+    given = [load_eval_model(text, vocabulary, options.batch_size, options.vectors) for text in options.model]
+    if options.vectors and not any("vectors" in model.metadata for model in given):
         raise ConfigError(f"--vectors {options.vectors} is not used: no model has word vectors as its input; leave it out")
-    given = {model.name for model in models}
-    names = [cut.name for model in models for cut in with_widths(model, given)]
+    members = [model.name for model in given]
+    models = [cut for model in given for cut in with_widths(model, members)]
+    names = [model.name for model in models]
     check_distinct_names(names)
     if options.ensemble and ENSEMBLE in names:
         raise ConfigError(f"a model is called {ENSEMBLE}, as the row of --ensemble: write NAME=PATH for it")
-    return models
+    return models, members
 
 
 def _combined(members: Sequence[Mapping[str, Any]], protocols: Any) -> dict[str, Any]:

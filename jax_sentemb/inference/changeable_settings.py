@@ -20,9 +20,7 @@ class ChangeableSettings:
 
     def __init__(self, settings: EncodeSettings, width: int) -> None:
         self._saved_settings, self._full_width = settings, width
-        self.prompts, self.default_prompt = settings.prompts, settings.default_prompt
-        if settings.default_prompt_name is not None:
-            self.default_prompt_name = settings.default_prompt_name
+        self.prompts, self.default_prompt_name = settings.prompts, settings.default_prompt_name
         self._similarity_fn_name, self._truncate_dim = settings.similarity_fn_name, settings.truncate_dim
 
     @property

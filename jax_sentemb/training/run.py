@@ -20,10 +20,11 @@ from jax_sentemb.formats import manifest
 from jax_sentemb.formats.checkpoint import check_path
 from jax_sentemb.formats.run_dir import find_export
 from jax_sentemb.parallel import is_main_process
-from jax_sentemb.public_text import shell_command, without_folders
+from jax_sentemb.public_text import shell_command
 from jax_sentemb.reporting.html_report import not_vital, write_report
 from jax_sentemb.reporting.report_data import read_json_file
 from jax_sentemb.system.streams import print_line
+from jax_sentemb.training.run_metadata import stored_settings
 from jax_sentemb.training.run_sources import SELECTING_SETTINGS
 from jax_sentemb.training.setup import prepare
 from jax_sentemb.training.signals import Preempted
@@ -197,12 +198,12 @@ def _check_pretraining(config: Config, workdir: Path) -> None:
     Other settings of the pretraining are among its own sources.
     """
     begun = read_json_file(workdir / "config.json") if manifest.steps(workdir / "checkpoints", lambda text: None) else {}
-    for name, value in flatten(config).items():
+    values = flatten(config)
+    for name, recorded in stored_settings(config).items():
         selects = name == "eval.data" or (name.startswith("pretrain.") and name[len("pretrain.") :].startswith(SELECTING_SETTINGS))
-        recorded = without_folders(value) if isinstance(value, str) else value
         if selects and begun.get(name, recorded) != recorded:
             problem = f": the start of this run was chosen with {begun[name]}; give this value, or another "
-            raise ConfigError(Setting(name, value), problem, Setting("--workdir"))
+            raise ConfigError(Setting(name, values[name]), problem, Setting("--workdir"))
 
 
 def _pretraining(config: Config) -> Config:

@@ -141,6 +141,11 @@ def _versions() -> dict[str, Any]:
     return {"versions": packages, "python": platform.python_version(), "argv": argv}
 
 
+def stored_settings(config: Config) -> dict[str, Any]:
+    """Return the settings as config.json has them, without folders."""
+    return {name: without_folders(value) if isinstance(value, str) else value for name, value in flatten(config).items()}
+
+
 def write_json(path: Path, content: Any) -> None:
     """Replace a file by `content` as JSON, in the main process."""
     if is_main_process():

@@ -25,7 +25,6 @@ from jax_sentemb.parallel import (
     put_whole,
     replicated,
 )
-from jax_sentemb.public_text import without_folders
 from jax_sentemb.reporting.html_parts import duration_text
 from jax_sentemb.setting_texts import rewind_window
 from jax_sentemb.training.checkpoint_selection import (
@@ -43,7 +42,7 @@ from jax_sentemb.training.loop import Hooks, Metrics, batches_on_device, check_f
 from jax_sentemb.training.measures import make_measures
 from jax_sentemb.training.optimizer import drop_rate, make_optimizer, warmup_notes
 from jax_sentemb.training.results import Results
-from jax_sentemb.training.run_metadata import about, description, model_metadata, write_json
+from jax_sentemb.training.run_metadata import about, description, model_metadata, stored_settings, write_json
 from jax_sentemb.training.run_sources import run_mark, run_sources, selection_sources
 from jax_sentemb.training.setup import check_attention, prepare, run_encoder, trained_method
 from jax_sentemb.training.signals import Preempted, StopSignal
@@ -228,8 +227,7 @@ class Trainer:
         if is_main_process():
             setup.tokenizer.save(workdir / "tokenizer")
             write_metadata(workdir, setup.encoder_config, self.model_metadata)
-        flat = flatten(self.config)
-        settings = {name: without_folders(value) if isinstance(value, str) else value for name, value in flat.items()}
+        settings = stored_settings(self.config)
         write_json(workdir / "config.json", settings)
         facts = about(setup, self.steps, self.state.params, self.progress.selected_by, self.config.eval)
         if self.config.train.average_with_start:
