@@ -104,6 +104,18 @@ def test_an_encoder_whose_file_states_more_dimensions_than_it_has_can_be_copied(
     np.testing.assert_array_equal(load_encoder(parse_spec(str(folder))).encode("a"), encoder.encode("a"))
 
 
+def test_a_copy_of_a_replaced_model_is_refused(directory, tmp_path):
+    folder = Path(shutil.copytree(directory, tmp_path / "model"))
+    encoder = SentenceEncoder(folder)
+    stored = pickle.dumps(encoder)
+    for file in folder.rglob("*.safetensors"):
+        content = file.read_bytes()
+        file.write_bytes(content[: len(content) // 2] + bytes(len(content) - len(content) // 2))
+    for copied in (lambda: copy.deepcopy(encoder), lambda: pickle.loads(stored)):
+        with pytest.raises(ConfigError, match="the model was replaced after the encoder was loaded"):
+            copied()
+
+
 def test_a_copy_does_not_share_its_prompts(directory):
     encoder = SentenceEncoder(directory)
     other = copy.deepcopy(encoder)

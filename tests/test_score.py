@@ -33,6 +33,30 @@ def test_pairs_are_correlated_with_the_cosines():
     assert found["spearman"] == pytest.approx(94.868, abs=1e-2)
 
 
+@pytest.mark.parametrize("table", ["dict", "pandas", "datasets"])
+def test_a_table_of_pairs_in_memory_is_scored(table):
+    first, second, gold = zip(*PAIRS, strict=True)
+    columns = {"score": list(gold), "sentence1": list(first), "more": [0] * 4, "sentence2": list(second)}
+    if table != "dict":
+        module = pytest.importorskip(table)
+        columns = module.DataFrame(columns) if table == "pandas" else module.Dataset.from_dict(columns)
+    assert score(Letters(), columns) == score(Letters(), PAIRS)
+
+
+def test_queries_and_documents_are_encoded_by_their_own_methods(tmp_path):
+    (tmp_path / "corpus.jsonl").write_text('{"_id": "1", "text": "a b"}\n{"_id": "2", "text": "c d"}\n')
+    (tmp_path / "queries.jsonl").write_text('{"_id": "q", "text": "a"}\n')
+    (tmp_path / "qrels").mkdir()
+    (tmp_path / "qrels/test.tsv").write_text("query-id\tcorpus-id\tscore\nq\t2\t1\n")
+
+    class Reversed(Letters):
+        def encode_query(self, sentences):
+            return self.encode(sentences)[:, ::-1]
+
+    found = [score(encoder, retrieval=tmp_path, resamples=0)["MRR@10"] for encoder in (Letters(), Reversed())]
+    assert found == [50, 100]
+
+
 def test_tasks_of_a_folder_are_scored_by_name(tmp_path):
     write_sts13(tmp_path)
     assert score(Letters(), tmp_path, "sts13") == {"STS13": pytest.approx(score(Letters(), PAIRS * 3)["spearman"], abs=1e-4)}
@@ -56,6 +80,8 @@ def test_what_cannot_be_scored_is_said(tmp_path):
         score(Letters(), tmp_path / "absent.tsv")
     with pytest.raises(DataError, match="is not a SentEval directory"):
         score(Letters(), tmp_path / "downstream/STS")
+    with pytest.raises(DataError, match=r"^data is dict without the column 'score'; it needs sentence1, sentence2, score$"):
+        score(Letters(), {"sentence1": ["a"], "sentence2": ["b"]})
     with pytest.raises(DataError, match="data is empty"):
         score(Letters(), [])
     with pytest.raises(DataError, match="STS12-en-test"):

@@ -34,7 +34,7 @@ def problem_with(sentences: Any, name: str = "sentences", items: str = "str") ->
         return f"{subject}, not text; decode it and give a list of {items}"
     if isinstance(sentences, Set):
         return f"{subject}, which has no order; give a list of {items}"
-    if (columns := _columns(sentences)) is not None:
+    if (columns := columns_of(sentences)) is not None:
         names = ", ".join(columns[:MAX_LISTED]) + (", ..." if len(columns) > MAX_LISTED else "")
         column = "text" if "text" in columns or not columns else columns[0]
         return (
@@ -47,7 +47,7 @@ def problem_with(sentences: Any, name: str = "sentences", items: str = "str") ->
     return ""
 
 
-def _columns(sentences: Any) -> list[str] | None:
+def columns_of(sentences: Any) -> list[str] | None:
     """Return the names of the columns or keys of a table or a mapping; None for any other object."""
     container: Any = type(sentences)
     if fields := getattr(getattr(sentences, "dtype", None), "names", None):  # of a structured array

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from jax_sentemb.checks import finite_number, text
-from jax_sentemb.data.containers import items_of, problem_with
+from jax_sentemb.data.containers import columns_of, items_of, problem_with
 from jax_sentemb.errors import ConfigError, DataError, UserError
 from jax_sentemb.evaluation import catalog, sts, suite, transfer
 from jax_sentemb.evaluation.model_spec import EvalModel
@@ -19,6 +19,7 @@ from jax_sentemb.files import user_path
 from jax_sentemb.inference.encoder import SentenceEncoder
 
 PAIRS = "pairs"
+SCORED = ("sentence1", "sentence2", "score")  # the columns of a table of pairs
 RESAMPLES = 1000
 
 
@@ -37,9 +38,9 @@ def score(
 
     Args:
         encoder: The encoder.
-        data: A list of (first, second, gold score), or a table with the columns sentence1, sentence2 and score; a SentEval folder,
-            whose `tasks` are scored with the protocols "simcse" and "senteval"; or an evaluator of sentence-transformers, whose
-            result is returned.
+        data: A list of (first, second, gold score); a table with the columns sentence1, sentence2 and score, as a file, a
+            DataFrame, a `datasets.Dataset` or a dict; a SentEval folder, whose `tasks` are scored with the protocols "simcse" and
+            "senteval"; or an evaluator of sentence-transformers, whose result is returned.
         tasks: Names and groups of a SentEval folder's tasks, as in `jax-sentemb evaluate`.
         pairs: In place of `data`, a table of pairs with scores, or with the labels 0 and 1. Option: `columns`.
         retrieval: In place of `data`, a folder in BEIR's layout. Option: `split`.
@@ -143,10 +144,16 @@ def _of_pairs(encode: Callable[[Sequence[str]], np.ndarray], pairs: ScoredPairs)
 
 
 def _pairs(rows: Any) -> ScoredPairs:
-    """Return the sides and gold scores of (first, second, gold) triples."""
-    if problem := problem_with(rows, "data", "pairs"):
+    """Return the sides and gold scores of (first, second, gold) triples, or of a table with the columns of SCORED."""
+    names = columns_of(rows)
+    if names is not None:
+        if missing := [name for name in SCORED if name not in names]:
+            raise DataError(f"data is {type(rows).__name__} without the column {missing[0]!r}; it needs {', '.join(SCORED)}")
+        triples = list(zip(*(items_of(rows[name]) for name in SCORED), strict=True))
+    elif problem := problem_with(rows, "data", "pairs"):
         raise DataError(problem)
-    triples = list(items_of(rows))
+    else:
+        triples = list(items_of(rows))
     gold = []
     for number, row in enumerate(triples):
         if not (isinstance(row, Sequence) and len(row) == 3 and isinstance(row[0], str) and isinstance(row[1], str)):

@@ -112,14 +112,15 @@ def encoder_vectors(
 ) -> Iterator[tuple[str, VectorSource]]:
     """Yield the vectors of each of the texts of a task by its name.
 
-    A SentenceEncoder writes them below `folder`, where a later call continues. Other encoders encode at once, in memory.
+    A SentenceEncoder writes them below `folder`, where a later call continues. Other encoders encode at once, in memory, queries
+    and documents by methods of their own if they have them.
     """
     for key, texts in task.texts.items():
         if isinstance(encoder, SentenceEncoder):
             sources = encoded_sources(encoder, name, texts.source, texts.role)
             yield key, encode_into(folder / key, encoder, sources, texts.lines, texts.role, batch_size, progress)
         else:
-            yield key, embeddings_of(encoder, list(texts.lines))
+            yield key, embeddings_of(encoder, list(texts.lines), texts.role)
 
 
 def score_files(encoder: Any, name: str, path: str | Path, resamples: int, **options: Any) -> dict[str, Any]:
@@ -147,8 +148,8 @@ def score_files(encoder: Any, name: str, path: str | Path, resamples: int, **opt
     return {task.item_name: table.items, **row.values, **row.facts, **bounds}
 
 
-def embeddings_of(encoder: Any, lines: list[str]) -> Float[np.ndarray, "texts width"]:
-    """Return the embeddings of an object with a method `encode`.
+def embeddings_of(encoder: Any, lines: list[str], role: str = "") -> Float[np.ndarray, "texts width"]:
+    """Return the embeddings of an object with a method `encode`. For the role "query", it may have `encode_query`, and so on.
 
     Raises:
         ConfigError: It has no such method, or does not return a row of real numbers for each text.
@@ -156,9 +157,10 @@ def embeddings_of(encoder: Any, lines: list[str]) -> Float[np.ndarray, "texts wi
     """
     if not hasattr(encoder, "encode"):
         raise ConfigError(f"encoder is {type(encoder).__name__}: give a SentenceEncoder")
-    vectors = array("the result of encoder.encode", encoder.encode(lines))
+    method = f"encode_{role}" if role and hasattr(encoder, f"encode_{role}") else "encode"
+    vectors = array(f"the result of encoder.{method}", getattr(encoder, method)(lines))
     if vectors.ndim != 2 or len(vectors) != len(lines):
-        raise ConfigError(f"encoder.encode returned the shape {vectors.shape} for {len(lines)} texts; return a row for each text")
+        raise ConfigError(f"encoder.{method} returned the shape {vectors.shape} for {len(lines)} texts; return a row for each text")
     with np.errstate(over="ignore"):
         vectors = vectors.astype(np.float32)
     if not np.isfinite(vectors).all():

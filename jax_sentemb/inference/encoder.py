@@ -60,7 +60,8 @@ class SentenceEncoder(ChangeableSettings):
     * `max_seq_length`: the number of tokens that a sentence is cut to.
 
     `save` writes the settings. A pickle or a copy of a loaded encoder has its path and settings and loads it again, so an encoder
-    can be passed to spawned worker processes. After os.fork JAX does not work, and the methods raise ConfigError.
+    can be passed to spawned worker processes. If the directory now has another model, ConfigError is raised. After os.fork JAX
+    does not work, and the methods raise ConfigError.
     """
 
     SETTINGS = (*ChangeableSettings.SETTINGS, "max_seq_length")
@@ -118,7 +119,7 @@ class SentenceEncoder(ChangeableSettings):
                 "only a SentenceEncoder that was opened by a path or a name can be pickled or copied, since the copy loads it again"
             )
         settings = {name: getattr(self, name) for name in self.SETTINGS}
-        return _load_again, (type(self), *self._source, {**settings, "prompts": dict(self.prompts)})
+        return _load_again, (type(self), *self._source, self.fingerprint, {**settings, "prompts": dict(self.prompts)})
 
     def __repr__(self) -> str:
         metadata = self._model.metadata
@@ -379,8 +380,12 @@ def _with_matrices_in(dtype: str, params: Params) -> Params:
     return {**params, "encoder": jax.tree_util.tree_map_with_path(convert, params["encoder"])}
 
 
-def _load_again(encoder_type: type[SentenceEncoder], path: str, dtype: str, settings: dict[str, Any]) -> SentenceEncoder:
+def _load_again(
+    encoder_type: type[SentenceEncoder], path: str, dtype: str, fingerprint: str, settings: dict[str, Any]
+) -> SentenceEncoder:
     encoder = encoder_type.load(path, dtype=dtype)
+    if encoder.fingerprint != fingerprint:
+        raise ConfigError(f"{path}: the model was replaced after the encoder was loaded; load it again, then copy it or pickle it")
     for name, value in settings.items():
         if getattr(encoder, name) != value:  # a file may have a value that cannot be set, such as a width above that of the model
             setattr(encoder, name, value)
