@@ -24,6 +24,7 @@ PAGE, TABLE, COMPARING = (ROOT / "docs" / name for name in ("evidence.md", "evid
 START, END = "<!-- evidence -->", "<!-- /evidence -->"
 LEVEL = 0.05
 SEEDS = 5  # of a setting that is tested enough
+ROUNDING = 0.005  # of a score in a CSV file
 PRACTICAL = 0.25  # a difference below this has no practical size
 AS_LARGE, SMALLER, NO_SIZE, OPPOSITE, UNDECIDED = VERDICTS = (
     "as large as published", "same sign, smaller", "no practical size", "opposite", "undecided",
@@ -39,8 +40,10 @@ The published models are mostly BERT-base, trained on up to a million sentences.
 layers of width 256, or word vectors of 50 or 300 dimensions, and train for minutes. Levels cannot
 be compared, differences can. Claims FAMILIES are exceptions. They compare models of
 different families or with and without labels, so the levels enter their differences. AMI's weight
-is 0.0025 in the paper and mostly 3 or 10 here. STS-B dev selected the step of most runs, and 69 %
-of its pairs are in the scored sets ([scores](evaluation.md#reading-the-scores)).
+is 0.0001 to 0.0025 in the paper and mostly 3 or 10 here. The paper's arguments are those of AFS,
+ours those of UKP ASPECT. STS-B dev selected the step of most runs, and 69 % of its pairs are in the
+scored sets ([scores](evaluation.md#reading-the-scores)). `bert-mini` is
+[not published](../experiments/data.md#bert-mini), so its settings cannot be repeated exactly.
 
 Our similarity scores are means over STS12, STS14, STS15, STS-B and SICK-R, those for transfer and
 probing over six and three tasks. If the paper prints all of a setting's sets or tasks for both
@@ -49,28 +52,30 @@ printed means, for similarity over six or seven sets.
 
 | verdict | meaning |
 |---|---|
-| {AS_LARGE} | the corrected interval is above 0, and the plain one reaches the published difference |
-| {SMALLER} | the corrected interval is above 0, and the plain one ends below the published difference |
+| {AS_LARGE} | the corrected interval is above 0, and the plain one reaches the published difference; no setting of the claim excludes that |
+| {SMALLER} | the corrected interval is above 0, and the plain one, or another setting, excludes the published difference |
 | {NO_SIZE} | two one-sided tests show a difference within ±{PRACTICAL}, whatever was published |
 | {OPPOSITE} | the corrected interval is below 0 |
 | {UNDECIDED} | none of these, or settings contradict each other |
 | {NOT_TESTED} | no table has both methods |
 
-A decided claim shows how many of its settings decide it. Where runs have a last step too, it shows
-how many of these have the same sign there. An undecided claim shows the reason:
+Only settings with {SEEDS} seeds or more (or topics or folds) decide. A decided claim shows how many
+of its settings do. Where runs have a last step too, it shows how many of these have the same sign
+there. An undecided claim shows the reason:
 
 | reason | meaning |
 |---|---|
 | settings contradict | some settings have one verdict, others another |
-| too wide | settings with {SEEDS} seeds or more decide nothing |
-| too few seeds | no setting has {SEEDS} seeds, and none decides |
-| no setting can decide | each has a reason in its last column; the hours are those of runs that could |
+| not above 0, not below 0 | settings with {SEEDS} seeds or more decide nothing |
+| too few seeds | no setting has {SEEDS} seeds |
+| no setting can decide | each has a reason in its last column; the hours are those of runs that could, or something else is missing |
 
-It also shows how many of the settings that can decide it have {SEEDS} seeds or more (or topics,
-folds, tasks). "Published size excluded" counts those whose one-sided interval ends below the
-published difference. If some have fewer seeds, the hours of one core follow that the missing runs
-of these settings would take. The time of a run is from the README of the study. Where it has only
-the time of a longer or shorter run, this is scaled by the number of steps.
+Each claim also shows how many of the settings that can decide it have {SEEDS} seeds or more.
+"Published size excluded" counts those whose one-sided interval ends below the published difference.
+An undecided claim can therefore be refuted in its size. If some settings have fewer seeds, the
+hours of one core follow that their missing runs would take. The time of a run is from the README of
+the study. Where it has only the time of a longer or shorter run, this is scaled by the number of
+steps.
 
 **Which uncertainty the intervals cover.** They cover other seeds of the training, or other topics,
 folds and tasks where a table has these as units. They do not cover other test sentences, since all
@@ -81,12 +86,13 @@ pairs of each set ([items.csv](../experiments/items.csv)). `jax-sentemb evaluate
 intervals for your models ([scores](evaluation.md#reading-the-scores)).
 
 The intervals over seeds are those of Student's t for the mean of differences, paired by seed (or
-topic, fold, task). The table of claims counts plain 95 % intervals. The corrected intervals are
-those of the single settings below.
+topic, fold). Folds and topics of a table are those of one seed, and folds share training pairs. The
+table of claims counts plain 95 % intervals. The corrected intervals are those of the single settings
+below.
 
 **The correction** is that of Holm, once for each of three questions. Is a difference not 0? Is it
 within ±{PRACTICAL}? Is it below the published one? The family of each question has every setting
-that can decide a claim and has more than one seed. Settings that do not decide are in no family,
+that can decide a claim and has {SEEDS} seeds or more. Settings that do not decide are in no family,
 and their intervals below are plain 95 % intervals. An interval below is the one for the first
 question. The interval of the second may be narrower. One row more or fewer in a family can
 therefore change the verdict of another claim whose interval ends near 0.
@@ -96,18 +102,18 @@ others are not. Where a run has two checkpoints, the one that the development se
 and the last step is shown next to it. Of a learning curve, the last point counts that both methods
 have.
 
-Some settings are listed and counted, but do not decide. The last column says why. The readout
-differs from the paper's, or a method has a rate that is too high for it. Or the two runs differ in
-more than the claim names. Or the run was a trial of a weight or rate. Or the paper itself has no
-gain at that number of sentences.
+Some settings are listed and counted, but do not decide. The last column says why. The readout, the
+objective or the start differs from the paper's, or a method has a rate that is too high for it. Or
+the two runs differ in more than the claim names. Or the run was a trial of a weight, a rate or a
+temperature. Or the paper itself has no gain above {PRACTICAL} at that number of sentences.
 
 `python docs/evidence.py` writes this page from [evidence.toml](evidence.toml) and the CSV files of
 the studies. The READMEs of the studies have the commands.
 [items.py](../experiments/items.py) has the command that writes items.csv.
 """
 HEADER = (
-    "| | claim | published | settings: above 0, below 0, undecided | below the published difference | differences here | verdict |",
-    "|--:|---|--:|---|--:|--:|---|",
+    "| | claim | published | settings | plain interval above 0, below 0, with 0 | below the published difference | differences here | verdict |",
+    "|--:|---|--:|--:|---|--:|--:|---|",
 )
 
 
@@ -156,8 +162,20 @@ def read(table: dict[str, Any]) -> list[dict[str, str]]:
     allowed = {key: value if isinstance(value, list) else [value] for key, value in where.items()}
     rows = [row for row in rows if all(row.get(key, values[0]) in values for key, values in allowed.items())]
     rows = [row | {"method": row[table["method"]]} for row in rows]
+    if "select" in table:
+        rows = list(_checkpoints(table, rows))
     known = {row["baseline"]: row["average"] for row in read_file("baselines.csv")} if "baselines" in table else {}
     return rows + [{"method": name, table["value"]: known[name]} for name in table.get("baselines", ())]
+
+
+def _checkpoints(table: dict[str, Any], rows: Sequence[dict[str, str]]) -> Iterator[dict[str, str]]:
+    """Yield of each run the row with the highest score in the column `select` as "dev", and its last row as "last"."""
+    runs: dict[tuple[str, ...], list[dict[str, str]]] = {}
+    for row in rows:
+        runs.setdefault((row["method"], *(row[name] for name in (*table.get("by", ()), *table["unit"]))), []).append(row)
+    for some in runs.values():
+        yield max(some, key=lambda row: float(row[table["select"]])) | {"checkpoint": "dev"}
+        yield max(some, key=lambda row: float(row["step"])) | {"checkpoint": "last"}
 
 
 def read_file(name: str) -> list[dict[str, str]]:
@@ -201,15 +219,23 @@ def at_last_common_point(table: dict[str, Any], sides: Sequence[list[dict[str, s
 
 
 def scores(table: dict[str, Any], rows: Sequence[dict[str, str]], checkpoint: str) -> dict[tuple[str, ...], float]:
-    """Return {unit: score} of the rows of one method, {(): score} without training; ValueError for two rows of a unit."""
+    """Return {unit: score} of the rows of one method, {(): score} without training; ValueError for two scores of a unit."""
     if len(rows) == 1 and rows[0]["method"] in untrained(table):
         return {(): float(rows[0][table["value"]])}
-    column = table.get("checkpoint")
-    chosen = [row for row in rows if not column or row[column] == checkpoint]
-    units = [tuple(row[name] for name in table["unit"]) for row in chosen]
-    if len(set(units)) < len(units):
-        raise ValueError(f"{table['file']}: {len(units)} rows of {rows[0]['method']} have the units {sorted(set(units))}")
-    return {unit: float(row[table["value"]]) for unit, row in zip(units, chosen, strict=True)}
+    column = checkpoint_of(table)
+    found: dict[tuple[str, ...], float] = {}
+    for row in rows:
+        if column and row[column] != checkpoint:
+            continue
+        unit, score = tuple(row[name] for name in table["unit"]), float(row[table["value"]])
+        if abs(found.setdefault(unit, score) - score) > ROUNDING:  # two files may have the same run
+            raise ValueError(f"{table['file']}: two rows of {row['method']} have the unit {unit}")
+    return found
+
+
+def checkpoint_of(table: dict[str, Any]) -> str:
+    """Return the column that tells the selected from the last step, "" if there is none."""
+    return table.get("checkpoint", "checkpoint" if "select" in table else "")
 
 
 Pairs = list[tuple[float, float]]
@@ -227,9 +253,9 @@ def differences_of(pairs: Pairs) -> list[float]:
     return [second - first for first, second in pairs]
 
 
-def published(claim: dict[str, Any], sentences: int | None, method: str = "", sets: Sequence[str] = ()) -> float:
-    """Return the published difference of a stronger method, of the number of sentences that is nearest by ratio."""
-    options = [option for option in claim["published"] if option.get("method", method) == method]
+def published(claim: dict[str, Any], sentences: int | None, pair: Sequence[str] = (), sets: Sequence[str] = ()) -> float:
+    """Return the published difference of a pair of methods, of the number of sentences that is nearest by ratio."""
+    options = [option for option in claim["published"] if option.get("pair", list(pair)) == list(pair)]
     if sentences:
         options = sorted(options, key=lambda option: abs(np.log(option.get("sentences", sentences) / sentences)))
     return difference_of(options[0], sets) if options else float("nan")
@@ -263,7 +289,7 @@ def _settings(claim: dict[str, Any], table: dict[str, Any], pair: Sequence[str])
             if not all(rows):
                 continue
             by_unit = {at: [scores(table, some, at) for some in rows] for at in ("dev", "last")}
-            selected, last = paired(*by_unit["dev"]), paired(*by_unit["last"]) if "checkpoint" in table else []
+            selected, last = paired(*by_unit["dev"]), paired(*by_unit["last"]) if checkpoint_of(table) else []
             if not selected:
                 continue
             sentences = sentences_of(table, rows[1][0])
@@ -272,7 +298,7 @@ def _settings(claim: dict[str, Any], table: dict[str, Any], pair: Sequence[str])
             columns = (*zip(table.get("by", ()), key, strict=True), *((name, rows[1][0][name]) for name in curve_of(table)))
             shown += [f"{name} {value}" for name, value in columns if name not in SIZES]
             shown += [setting for name in (names[first], names[second]) for setting in name[1:]]
-            size = published(claim, sentences, pair[1], sets_of(table))
+            size = published(claim, sentences, pair, sets_of(table))
             yield Setting(
                 study=files_of(table)[0].partition("/")[0],
                 about="; ".join(dict.fromkeys(shown)),
@@ -282,14 +308,14 @@ def _settings(claim: dict[str, Any], table: dict[str, Any], pair: Sequence[str])
                 last=differences_of(last),
                 unit=_unit(table),
                 published=size,
-                differs=differs(table, (first, second)) or (NO_GAIN if size <= 0 else ""),
+                differs=differs(table, (first, second)) or (NO_GAIN if size < PRACTICAL else ""),
                 over_items=_over_items(table, first, second),
-                missing=_missing(table, (*key, str(sentences)), (first, second), by_unit["dev"]),
+                missing=_missing(table, (*_run_key(table, key), str(sentences)), (first, second), by_unit["dev"]),
                 sets=sets_of(table),
             )
 
 
-NO_GAIN = "no gain in the paper"
+NO_GAIN = f"no gain above {PRACTICAL} in the paper"
 # The sets of each measure, by the names in the papers; a table has its own `sets` if they differ.
 SETS = {
     "sts": ("STS12", "STS14", "STS15", "STS-B", "SICK-R"),
@@ -323,6 +349,11 @@ def _missing(
             cost = minutes if isinstance(minutes, int | float) else minutes[model]
             result[*files_of(table), *group, model] = (SEEDS - len(scored)) * cost
     return tuple(result.items())
+
+
+def _run_key(table: dict[str, Any], key: Sequence[str]) -> list[str]:
+    """Return the values of the columns `by` that tell runs apart, not the scores of one run."""
+    return [value for name, value in zip(table.get("by", ()), key, strict=True) if name not in table.get("scored", ())]
 
 
 def differs(table: dict[str, Any], methods: Sequence[str]) -> str:
@@ -359,7 +390,7 @@ def _over_sizes(claim: dict[str, Any], table: dict[str, Any], pair: Sequence[str
     by_size: dict[int, tuple[dict, dict]] = {}
     names: dict[int, list[str]] = {}
     for methods in groups(table).values():
-        columns = [[column for column in methods if table["names"].get(column) == name] for name in pair]
+        columns = [[column for column in methods if table["names"].get(column, "").split(" | ")[0] == name] for name in pair]
         if all(columns):
             rows = [methods[some[0]] for some in columns]
             size = sentences_of(table, rows[0][0]) or 0
@@ -429,12 +460,19 @@ def interval_of(setting: Setting, level: float) -> tuple[float, float]:
 
 def verdict_of(setting: Setting, levels: Levels) -> str:
     """Return the verdict of a setting; the plain interval is compared with the published difference."""
+    if not is_tested(setting):
+        return UNDECIDED
     low, high = interval_of(setting, levels.zero)
     if within(interval_of(setting, 2 * levels.practical)):
         return NO_SIZE
     if low > 0:
         return AS_LARGE if interval_of(setting, LEVEL)[1] >= setting.published else SMALLER
     return OPPOSITE if high < 0 else UNDECIDED
+
+
+def is_tested(setting: Setting) -> bool:
+    """Return whether a setting has enough seeds to decide, or has no seeds at all."""
+    return setting.over_items is not None or len(setting.differences) >= SEEDS
 
 
 def within(interval: tuple[float, float]) -> bool:
@@ -458,15 +496,21 @@ def verdict(settings: Sequence[Setting], levels: Sequence[Levels]) -> str:
     if not settings:
         return NOT_TESTED
     decided = {result for _, _, result in deciding(settings, levels)}
-    if len(decided) == 1:
-        return decided.pop()
-    return SMALLER if decided == {AS_LARGE, SMALLER} else UNDECIDED
+    if decided and decided <= {AS_LARGE, SMALLER}:
+        return SMALLER if SMALLER in decided or exclusions(settings, levels)[0] else AS_LARGE
+    return decided.pop() if len(decided) == 1 else UNDECIDED
+
+
+def exclusions(settings: Sequence[Setting], levels: Sequence[Levels]) -> tuple[int, int]:
+    """Return how many settings exclude the published difference, and how many could."""
+    tested = [each for each in zip(settings, levels, strict=True) if is_tested(each[0]) and not each[0].differs]
+    return sum(excludes_published(*each) for each in tested), len(tested)
 
 
 def levels_of(claims: Sequence[Claim]) -> list[list[Levels]]:
     """Return the Holm levels of every setting, claim by claim.
 
-    The family of each question has the settings that can decide a claim: neither single runs nor those that differ from the paper.
+    The family of each question has the settings that can decide a claim: not those with few seeds or that differ from the paper.
     """
     tested = [setting for claim in claims for setting in claim.settings if _can_decide(setting)]
     questions = (
@@ -480,7 +524,7 @@ def levels_of(claims: Sequence[Claim]) -> list[list[Levels]]:
 
 def _can_decide(setting: Setting) -> bool:
     """Return whether a setting over seeds can decide its claim."""
-    return not setting.differs and len(setting.differences) > 1
+    return not setting.differs and len(setting.differences) >= SEEDS
 
 
 def page(claims: Sequence[Claim]) -> str:
@@ -507,11 +551,13 @@ def _summary(claim: Claim, levels: Sequence[Levels]) -> str:
     row = claim.row
     cells = [f"{row['text']} ({row['paper']}, {row['table']})"]
     cells.append(_range(claim.sizes) if claim.sizes else "")
-    intervals = [interval_of(setting, LEVEL) for setting in claim.settings]
+    tested = [setting for setting in claim.settings if is_tested(setting)]
+    intervals = [interval_of(setting, LEVEL) for setting in tested]
     above, below = sum(low > 0 for low, _ in intervals), sum(high < 0 for _, high in intervals)
-    smaller = sum(high < setting.published for setting, (_, high) in zip(claim.settings, intervals, strict=True))
-    cells += [f"{len(intervals)}: {above}, {below}, {len(intervals) - above - below}", str(smaller)] if intervals else ["0", ""]
-    cells.append(_range([statistics.mean(setting.differences) for setting in claim.settings]) if intervals else "")
+    smaller = sum(high < setting.published for setting, (_, high) in zip(tested, intervals, strict=True))
+    cells.append(str(len(claim.settings)))
+    cells += [f"{above}, {below}, {len(intervals) - above - below}", str(smaller)] if intervals else ["", ""]
+    cells.append(_range([statistics.mean(setting.differences) for setting in claim.settings]) if claim.settings else "")
     return " | ".join([*cells, _explained(claim, levels)])
 
 
@@ -526,22 +572,24 @@ def _explained(claim: Claim, levels: Sequence[Levels]) -> str:
     both = [(own, verdict_of(setting._replace(differences=setting.last), level)) for setting, level, own in decided if setting.last]
     same = sum(last != UNDECIDED and (last == OPPOSITE) == (own == OPPOSITE) for own, last in both)
     at_last = f", {same} at the last step" if both else ""
-    return f"{result}; {len(decided)} of {len(candidates)} settings{at_last}"
+    excluded = _excluded(claim, levels) if result in (AS_LARGE, SMALLER) else ""
+    return f"{result}; {len(decided)} of {len(candidates)} settings{at_last}{excluded}"
+
+
+def _excluded(claim: Claim, levels: Sequence[Levels]) -> str:
+    excluded, tested = exclusions(claim.settings, levels)
+    return f"; published size excluded in {excluded} of {tested}" if claim.row["published"] and tested else ""
 
 
 def _undecided(claim: Claim, levels: Sequence[Levels], *, contradictory: bool) -> str:
     """Return why a claim is undecided, what is excluded all the same, and what the missing runs would take."""
-    candidates = [(setting, level) for setting, level in zip(claim.settings, levels, strict=True) if not setting.differs]
+    candidates = [setting for setting in claim.settings if not setting.differs]
     if not candidates:
-        return f"{UNDECIDED} (no setting can decide); {claim.row['hours']:g} core-hours"
-    tested = [(setting, level) for setting, level in candidates if setting.over_items or len(setting.differences) >= SEEDS]
-    reason = "settings contradict" if contradictory else "too wide" if tested else "too few seeds"
-    text = f"{UNDECIDED} ({reason}); {len(tested)} of {len(candidates)} have {SEEDS} seeds"
-    if claim.row["published"] and tested:
-        excluded = sum(excludes_published(setting, level) for setting, level in tested)
-        text += f"; published size excluded in {excluded} of {len(tested)}"
-    hours = core_hours(setting for setting, _ in candidates)
-    return f"{text}; the others: {hours:.2g} core-hours" if len(tested) < len(candidates) else text
+        return f"{UNDECIDED} (no setting can decide); {claim.row.get('needs') or format(claim.row['hours'], 'g') + ' core-hours'}"
+    tested = sum(map(is_tested, candidates))
+    reason = "settings contradict" if contradictory else "not above 0, not below 0" if tested else "too few seeds"
+    text = f"{UNDECIDED} ({reason}); {tested} of {len(candidates)} have {SEEDS} seeds{_excluded(claim, levels)}"
+    return f"{text}; the others: {core_hours(candidates):.2g} core-hours" if tested < len(candidates) else text
 
 
 def core_hours(settings: Iterable[Setting]) -> float:
@@ -556,22 +604,26 @@ def _range(values: Sequence[float]) -> str:
 
 def _detail(setting: Setting, levels: Levels) -> str:
     study = f"[{setting.study}](../experiments/{setting.study}/README.md), {setting.about}"
-    last = _difference(setting.last, levels.zero) if setting.last else ""
     count = len(setting.differences)
+    level = levels.zero if is_tested(setting) else None
+    last = _difference(setting.last, level) if setting.last else ""
     if setting.over_items:
         low, high = setting.over_items
         shown = f"{setting.differences[0]:+.2f} [{low:+.2f}, {high:+.2f}] over pairs, exact"
     else:
-        shown = f"{_difference(setting.differences, levels.zero)}, {f'{count} {setting.unit}s' if count > 1 else 'one run'}"
+        shown = f"{_difference(setting.differences, level)}, {f'{count} {setting.unit}s' if count > 1 else 'one run'}"
     size = "" if np.isnan(setting.published) else f"{setting.published:+.1f}"
-    result = f"does not decide: {setting.differs}" if setting.differs else verdict_of(setting, levels)
+    few = "" if is_tested(setting) else f"fewer than {SEEDS} {setting.unit}s"
+    reason = setting.differs or few
+    result = f"does not decide: {reason}" if reason else verdict_of(setting, levels)
     return f"| {study} | {setting.without:.1f} → {setting.with_:.1f} | {shown} | {last} | {size} | {result} |"
 
 
-def _difference(differences: Sequence[float], level: float) -> str:
+def _difference(differences: Sequence[float], level: float | None) -> str:
+    """Return a mean difference with its interval; without one for level None."""
     mean = statistics.mean(differences)
-    if len(differences) < 2:
-        return f"{mean:+.1f}"
+    if level is None:
+        return f"{mean:+.2f}"
     low, high = interval(differences, level)
     return f"{mean:+.2f} [{low:+.2f}, {high:+.2f}]"
 

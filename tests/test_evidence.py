@@ -55,13 +55,31 @@ def test_every_method_of_a_file_belongs_to_a_claim_or_says_why_not(loaded):
         assert there <= explained, file
 
 
+def test_every_row_of_a_file_is_compared_or_a_table_says_why_not(loaded):
+    by_file: dict[str, list[dict[str, Any]]] = {}
+    for table in loaded[1]:
+        for file in evidence.files_of(table):
+            by_file.setdefault(file, []).append(table)
+    for file, tables in by_file.items():
+        rows = evidence.read_file(file)
+        explained = {column for table in tables for column in table.get("unused_rows", {})}
+        for column in {column for table in tables for column in table.get("where", {})} & rows[0].keys() - explained:
+            there = {row[column] for row in rows}
+            wanted = [table.get("where", {}).get(column, sorted(there)) for table in tables]
+            assert there <= {value for one in wanted for value in ([one] if isinstance(one, str) else one)}, (file, column)
+
+
 def test_every_claim_says_what_refutes_it_and_what_it_costs(loaded):
     for claim in loaded[0]:
         assert claim.row["refuted"]
-        assert claim.settings or claim.row["hours"] > 0
+        can_decide = any(not setting.differs for setting in claim.settings)
+        assert can_decide or claim.row.get("needs") or claim.row["hours"] > 0
         for setting in claim.settings:
-            enough = setting.differs or setting.over_items or len(setting.differences) >= evidence.SEEDS
-            assert enough or (setting.missing and all(minutes > 0 for _, minutes in setting.missing)), setting.about
+            assert (
+                setting.differs
+                or evidence.is_tested(setting)
+                or (setting.missing and all(minutes > 0 for _, minutes in setting.missing))
+            ), setting.about
 
 
 def test_printed_scores_of_single_sets_have_the_printed_mean(loaded):
@@ -92,6 +110,7 @@ def test_the_tables_of_adapting_are_those_of_its_rows():
 
 
 LEVELS = evidence.Levels()
+CLEAR = [1.0, 1.1, 1.2, 1.1, 1.1]  # the interval is 1.01 to 1.19
 
 
 def setting(differences, published=1.0, differs="", last=()):
@@ -101,14 +120,14 @@ def setting(differences, published=1.0, differs="", last=()):
 @pytest.mark.parametrize(
     ("differences", "published", "verdict"),
     [
-        ([1.0, 1.1, 1.2], 1.3, evidence.AS_LARGE),  # the interval is 0.85 to 1.35
-        ([1.0, 1.1, 1.2], 1.4, evidence.SMALLER),
-        ([1.0, 1.1, 1.2], 0.5, evidence.AS_LARGE),
-        ([0.10, 0.11, 0.12], 1.0, evidence.NO_SIZE),
-        ([-0.2, 0.0, 0.2], 1.0, evidence.UNDECIDED),
-        ([-1.0, -1.1, -1.2], 1.0, evidence.OPPOSITE),
-        ([1.0, -0.2, 1.2], 1.0, evidence.UNDECIDED),
-        ([1.0], 1.0, evidence.UNDECIDED),
+        (CLEAR, 1.18, evidence.AS_LARGE),
+        (CLEAR, 1.2, evidence.SMALLER),
+        (CLEAR, 0.5, evidence.AS_LARGE),
+        ([0.10, 0.11, 0.12, 0.11, 0.11], 1.0, evidence.NO_SIZE),
+        ([-0.5, 0.0, 0.5, 0.0, 0.0], 1.0, evidence.UNDECIDED),
+        ([-each for each in CLEAR], 1.0, evidence.OPPOSITE),
+        ([1.0, -0.2, 1.2, -0.5, 1.0], 1.0, evidence.UNDECIDED),
+        (CLEAR[:4], 1.0, evidence.UNDECIDED),  # too few seeds
     ],
 )
 def test_the_verdict_is_that_of_the_interval_against_0_and_the_published_difference(differences, published, verdict):
@@ -118,9 +137,10 @@ def test_the_verdict_is_that_of_the_interval_against_0_and_the_published_differe
 @pytest.mark.parametrize(
     ("settings", "verdict"),
     [
-        ([[1.0, 1.1, 1.2], [1.0, -0.2, 1.2]], evidence.AS_LARGE),
-        ([[1.0, 1.1, 1.2], [0.5, 0.51, 0.52]], evidence.SMALLER),
-        ([[1.0, 1.1, 1.2], [-1.0, -1.1, -1.2]], evidence.UNDECIDED),
+        ([CLEAR, [1.0, -0.2, 1.2, -0.5, 1.0]], evidence.AS_LARGE),
+        ([CLEAR, [0.5, 0.51, 0.52, 0.5, 0.5]], evidence.SMALLER),
+        ([CLEAR, [0.5, -0.5, 0.4, -0.4, 0.0]], evidence.SMALLER),  # the second is undecided, but excludes the published size
+        ([CLEAR, [-each for each in CLEAR]], evidence.UNDECIDED),
         ([[1.0]], evidence.UNDECIDED),
         ([], evidence.NOT_TESTED),
     ],
@@ -130,7 +150,7 @@ def test_a_claim_has_the_verdict_of_its_decided_settings(settings, verdict):
 
 
 def test_a_setting_that_differs_from_the_paper_does_not_decide():
-    settings = [setting([1.0, 1.1, 1.2]), setting([-1.0, -1.1, -1.2], differs="other readout")]
+    settings = [setting(CLEAR), setting([-each for each in CLEAR], differs="other readout")]
     assert evidence.verdict(settings, [LEVELS, LEVELS]) == evidence.AS_LARGE
 
 
@@ -167,9 +187,9 @@ def test_draws_over_items_are_the_same_for_both_models(monkeypatch):
 
 
 def test_the_family_of_a_correction_has_the_settings_that_can_decide():
-    single, readout = setting([1.0]), setting([1.0, 1.1, 1.3], differs="other readout")
-    many, wide = setting([1.0, 1.1, 1.3]), setting([1.0, -1.0, 0.5])
-    (levels,) = evidence.levels_of([evidence.Claim({}, [single, readout, many, wide])])
+    few, readout = setting([1.0, 1.1, 1.3, 1.2]), setting(CLEAR, differs="other readout")
+    many, wide = setting(CLEAR), setting([1.0, -1.0, 0.5, -0.5, 0.1])
+    (levels,) = evidence.levels_of([evidence.Claim({}, [few, readout, many, wide])])
     assert levels[:2] == [LEVELS, LEVELS]
     assert [level.zero for level in levels[2:]] == pytest.approx([0.025, 0.05])
 
@@ -261,12 +281,13 @@ def test_a_setting_names_why_it_does_not_decide(tmp_path, monkeypatch):
     assert [one.differs for one in settings] == ["", "rate too high"]
     settings = compare(tmp_path, monkeypatch, rows, differs={"a and b": "other layers"})
     assert [one.differs for one in settings] == ["other layers", ""]
-    claim = CLAIM | {"published": [{"scores": [1, 1]}]}
-    assert compare(tmp_path, monkeypatch, rows, claim)[0].differs == evidence.NO_GAIN
+    for gain, reason in ((0.2, evidence.NO_GAIN), (0.3, "")):
+        claim = CLAIM | {"published": [{"scores": [1, 1 + gain]}]}
+        assert compare(tmp_path, monkeypatch, rows, claim)[0].differs == reason
 
 
 def test_methods_of_one_claim_have_their_own_published_difference(tmp_path, monkeypatch):
-    options = [{"method": "B", "scores": [0, 2]}, {"method": "C", "scores": [0, 5]}]
+    options = [{"pair": ["A", "B"], "scores": [0, 2]}, {"pair": ["A", "C"], "scores": [0, 5]}]
     claim = CLAIM | {"pairs": [["A", "B"], ["A", "C"]], "published": options}
     rows = "method,seed,score\na,0,1\nb,0,2\nd,0,2\n"
     settings = compare(tmp_path, monkeypatch, rows, claim, names={"a": "A", "b": "B", "d": "C"})
@@ -274,17 +295,15 @@ def test_methods_of_one_claim_have_their_own_published_difference(tmp_path, monk
 
 
 def test_a_decided_claim_shows_how_many_settings_decide_it():
-    small = [
-        setting([1.0, 1.1, 1.2], last=[0.1, 1.0, -0.5]),
-        setting([0.1, -0.4, 0.3]),
-        setting([3.0, 3.1], differs="other readout"),
-    ]
-
-    assert shown(*small) == "as large as published; 1 of 2 settings, 0 at the last step"
+    clear = setting(CLEAR, last=[0.1, 1.0, -0.5, 0.2, 0.1])
+    small = [clear, setting([0.1, -0.4, 0.3]), setting([3.0] * 5, differs="other readout")]
+    assert shown(*small) == "as large as published; 1 of 2 settings, 0 at the last step; published size excluded in 0 of 1"
+    excluding = setting([0.1, -0.4, 0.3, -0.1, 0.1])
+    assert shown(clear, excluding) == "same sign, smaller; 1 of 2 settings, 0 at the last step; published size excluded in 1 of 2"
 
 
-def shown(*settings, published=({"scores": [0, 1]},)):
-    row = {"published": published, "hours": 2}
+def shown(*settings, published=({"scores": [0, 1]},), needs=""):
+    row = {"published": published, "hours": 2, "needs": needs}
     return evidence._explained(evidence.Claim(row, list(settings)), [LEVELS] * len(settings))
 
 
@@ -293,12 +312,14 @@ def test_an_undecided_claim_says_why_and_what_is_excluded():
     again = few._replace(missing=((("file", "SimCSE"), 30.0),))
     assert shown(few, again) == "undecided (too few seeds); 0 of 2 have 5 seeds; the others: 1.5 core-hours"
     assert shown(few._replace(differs="other readout")) == "undecided (no setting can decide); 2 core-hours"
+    assert shown(few._replace(differs="x"), needs="STS16 is missing") == "undecided (no setting can decide); STS16 is missing"
     wide, narrow = setting([2.0, -2.0] * 3), setting([0.3, -0.3] * 3)
-    assert shown(wide) == "undecided (too wide); 1 of 1 have 5 seeds; published size excluded in 0 of 1"
+    neither = "undecided (not above 0, not below 0)"
+    assert shown(wide) == f"{neither}; 1 of 1 have 5 seeds; published size excluded in 0 of 1"
     assert shown(wide, narrow, few) == (
-        "undecided (too wide); 2 of 3 have 5 seeds; published size excluded in 1 of 2; the others: 1.5 core-hours"
+        f"{neither}; 2 of 3 have 5 seeds; published size excluded in 1 of 2; the others: 1.5 core-hours"
     )
-    assert shown(wide, published=()) == "undecided (too wide); 1 of 1 have 5 seeds"
+    assert shown(wide, published=()) == f"{neither}; 1 of 1 have 5 seeds"
     above, below = setting([2.0, 2.1, 2.2] * 2), setting([-2.0, -2.1, -2.2] * 2)
     assert shown(above, below) == "undecided (settings contradict); 2 of 2 have 5 seeds; published size excluded in 1 of 2"
 
@@ -313,8 +334,8 @@ def test_missing_runs_are_those_of_trained_methods_with_fewer_seeds(tmp_path, mo
 
 def test_the_published_difference_is_compared_with_the_plain_interval():
     assert (
-        evidence.verdict_of(setting([1.0, 1.1, 1.2], 1.4), evidence.Levels(zero=0.01)) == evidence.SMALLER
-    )  # at 0.01 the interval ends at 1.67
+        evidence.verdict_of(setting(CLEAR, 1.2), evidence.Levels(zero=0.01)) == evidence.SMALLER
+    )  # at 0.01 the interval ends at 1.25
 
 
 def test_two_models_without_training_have_an_interval_over_items(tmp_path, monkeypatch):
@@ -351,5 +372,18 @@ def test_the_gain_on_few_sentences_is_compared_with_that_on_many(tmp_path, monke
 
 
 def test_two_rows_of_a_seed_are_refused(tmp_path, monkeypatch):
-    with pytest.raises(ValueError, match=r"one/results.csv: 2 rows of b have the units"):
+    with pytest.raises(ValueError, match=r"one/results.csv: two rows of b have the unit"):
         compare(tmp_path, monkeypatch, "method,seed,score\na,0,1\nb,0,1\nb,0,2\n")
+    compare(tmp_path, monkeypatch, "method,seed,score\na,0,1\nb,0,1\nb,0,1\n")  # the same run in two files
+
+
+def test_the_step_is_selected_by_a_column_of_a_file_with_every_step(tmp_path, monkeypatch):
+    rows = "method,seed,step,dev,score\na,0,1,5,10\na,0,2,4,11\nb,0,1,3,12\nb,0,2,7,14\nb,0,3,6,20\n"
+    (only,) = compare(tmp_path, monkeypatch, rows, select="dev")
+    assert (only.differences, only.last) == ([4], [9])
+
+
+def test_the_scores_of_one_run_cost_its_minutes_once(tmp_path, monkeypatch):
+    rows = "method,seed,task,score\na,0,x,1\na,0,y,1\nb,0,x,1\nb,0,y,1\n"
+    settings = compare(tmp_path, monkeypatch, rows, by=["task"], scored=["task"], minutes=15)
+    assert evidence.core_hours(settings) == 2
