@@ -52,7 +52,7 @@ printed means, for similarity over six or seven sets.
 
 | verdict | meaning |
 |---|---|
-| {AS_LARGE} | the corrected interval is above 0, and the plain one reaches the published difference; no setting of the claim excludes that |
+| {AS_LARGE} | the corrected interval is above 0, the plain one reaches the published difference, and no setting excludes it |
 | {SMALLER} | the corrected interval is above 0, and the plain one, or another setting, excludes the published difference |
 | {NO_SIZE} | two one-sided tests show a difference within ±{PRACTICAL}, whatever was published |
 | {OPPOSITE} | the corrected interval is below 0 |
@@ -68,7 +68,7 @@ there. An undecided claim shows the reason:
 | settings contradict | some settings have one verdict, others another |
 | not above 0, not below 0 | settings with {SEEDS} seeds or more decide nothing |
 | too few seeds | no setting has {SEEDS} seeds |
-| no setting can decide | each has a reason in its last column; the hours are those of runs that could, or something else is missing |
+| no setting can decide | each has a reason in its last column; the hours are those of runs that could |
 
 Each claim also shows how many of the settings that can decide it have {SEEDS} seeds or more.
 "Published size excluded" counts those whose one-sided interval ends below the published difference.
@@ -86,9 +86,9 @@ pairs of each set ([items.csv](../experiments/items.csv)). `jax-sentemb evaluate
 intervals for your models ([scores](evaluation.md#reading-the-scores)).
 
 The intervals over seeds are those of Student's t for the mean of differences, paired by seed (or
-topic, fold). Folds and topics of a table are those of one seed, and folds share training pairs. The
-table of claims counts plain 95 % intervals. The corrected intervals are those of the single settings
-below.
+topic, fold). Folds and topics of a table are those of one seed, and folds share training pairs.
+The table of claims counts plain 95 % intervals. The corrected intervals are those of the single
+settings below.
 
 **The correction** is that of Holm, once for each of three questions. Is a difference not 0? Is it
 within ±{PRACTICAL}? Is it below the published one? The family of each question has every setting
@@ -112,7 +112,7 @@ the studies. The READMEs of the studies have the commands.
 [items.py](../experiments/items.py) has the command that writes items.csv.
 """
 HEADER = (
-    "| | claim | published | settings | plain interval above 0, below 0, with 0 | below the published difference | differences here | verdict |",
+    "| | claim | published | settings | plain interval above 0, below 0, with 0 | below published | differences here | verdict |",
     "|--:|---|--:|--:|---|--:|--:|---|",
 )
 
