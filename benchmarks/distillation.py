@@ -104,7 +104,8 @@ def our_step(options: argparse.Namespace, grouping: int) -> Callable[[], float]:
     settings = {
         "data.files": str(options.lines), "data.validation": 0, "data.length_grouping": grouping, "data.batch_size": options.batch,
         "data.max_seq_length": options.max_seq_length, "method.teacher": str(options.vectors),
-        "encoder.weights": str(options.student), "encoder.layers": options.layers, "train.precision": options.precision,
+        "encoder.weights": str(options.student), "encoder.layers": options.layers, "encoder.dropout": 0.1,
+        "train.precision": options.precision,
     }  # fmt: skip
     for name, value in settings.items():
         override(config, name, value)

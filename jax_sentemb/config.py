@@ -59,7 +59,7 @@ class Encoder:
     num_attention_heads: int = setting(4, least=1, used_if="not weights")
     intermediate_size: int = setting(1024, least=1, used_if="not weights")
     dropout: float = setting(0.1, least=0, below=1)  # rate for hidden states and attention; overrides config.json
-    # Layers of `weights` to start from: a count, spread evenly up to the last layer ("3" of 6: 2, 4 and 6), or their numbers from 1
+    # Layers of `weights` to start from: a count, spread evenly from the first layer ("3" of 6: 1, 3 and 5), or their numbers from 1
     # in rising order ("1,3,5"; "6," is one layer). Empty: all layers.
     layers: str = ""
     # Which pooling to use for a sentence encoder (a directory with modules.json): that of the directory or that of the method. Its

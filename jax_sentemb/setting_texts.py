@@ -25,7 +25,7 @@ def chosen_layers(layers: str, count: int) -> tuple[int, ...]:
         )
     if "," in layers:
         return tuple(numbers)
-    return tuple(count * number // numbers[0] for number in range(1, numbers[0] + 1))
+    return tuple(1 + count * number // numbers[0] for number in range(numbers[0]))
 
 
 def rate_steps(schedule: str, text: str) -> dict[int, float]:

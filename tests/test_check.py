@@ -249,8 +249,8 @@ def test_a_sentence_encoder_learns_from_neighbours_where_the_text_runs_on_else_f
         assert len(others) == (method is Neighbours)
         (smaller,) = [other.command for other in advice.alternatives if "distill_encoder" in other.command]
         config, _, _ = parse(shlex.split(smaller)[1:])
-        assert (config.encoder.weights, config.encoder.layers, config.method.teacher) == ("encoder", "1,3,5", "encoder")
-        assert (config.train.max_steps, config.data.validation, config.data.max_seq_length) == (1500, 300, 64)
+        assert (config.encoder.weights, config.encoder.layers, config.method.teacher) == ("encoder", "3", "encoder")
+        assert (config.train.num_train_epochs, config.data.validation, config.data.max_seq_length) == (6, 300, 64)
 
 
 def test_texts_of_several_sentences_get_the_recipe_that_was_measured_on_abstracts():

@@ -298,7 +298,7 @@ def test_a_teacher_of_another_width_replaces_the_matrix(students, capsys):
     assert load(workdir / "export")(SENTENCES).shape[1] == 20
 
 
-@pytest.mark.parametrize(("layers", "numbers"), [(1, (2,)), ((1,), (1,)), ("1,2", (1, 2))])
+@pytest.mark.parametrize(("layers", "numbers"), [(1, (1,)), ((2,), (2,)), ("1,2", (1, 2))])
 def test_train_takes_a_teacher_and_some_of_its_layers(teacher, config_of_train, layers, numbers):
     """Without a model the student is made of layers of the teacher, by the recipe distill_encoder."""
     config = config_of_train(SENTENCES, teacher=teacher / "model", layers=layers)

@@ -8,10 +8,10 @@ from jax_sentemb.setting_texts import chosen_layers, rate_steps, rewind_window
 
 @pytest.mark.parametrize(
     ("text", "count", "numbers"),
-    [("1,3,5", 6, (1, 3, 5)), ("3", 6, (2, 4, 6)), ("3", 12, (4, 8, 12)), ("4", 6, (1, 3, 4, 6)), ("6,", 6, (6,)), ("1", 6, (6,)),
+    [("1,3,5", 6, (1, 3, 5)), ("3", 6, (1, 3, 5)), ("3", 12, (1, 5, 9)), ("4", 6, (1, 2, 4, 5)), ("6,", 6, (6,)), ("1", 6, (1,)),
      ("6", 6, (1, 2, 3, 4, 5, 6)), (" 2, 4", 6, (2, 4))],
 )  # fmt: skip
-def test_a_count_is_spread_to_the_last_layer_and_numbers_are_from_1(text, count, numbers):
+def test_a_count_is_spread_from_the_first_layer_and_numbers_are_from_1(text, count, numbers):
     assert chosen_layers(text, count) == numbers
 
 

@@ -49,7 +49,7 @@ TSDAE: Step = ("tsdae", SHORT | {"train.max_steps": 2400})
 WORDS: Step = (
     "distill_encoder",
     {"method.teacher": "words:1024", "encoder.readout": "method", "method.teacher_precision": "bfloat16", "data.validation": 0,
-     "data.subset": 100_000, "optimizer.learning_rate": 5e-4, "train.max_steps": 1200},
+     "data.subset": 100_000, "encoder.dropout": 0.1, "optimizer.learning_rate": 5e-4, "train.max_steps": 1200},
 )  # fmt: skip
 CHAINS: dict[str, list[Step]] = {
     "AMI": [AMI],

@@ -10,13 +10,13 @@ import filecmp
 import shutil
 import tempfile
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sized
 from numbers import Integral
 from pathlib import Path
 from typing import Any
 
 from jax_sentemb import provenance
-from jax_sentemb.config import Config, Words, check
+from jax_sentemb.config import Config, Data, Words, check
 from jax_sentemb.data.containers import items_of, problem_with
 from jax_sentemb.distillation.teacher import WORDS, has_vectors, teacher_names
 from jax_sentemb.errors import PREEMPTED, UNPAIRED_SURROGATE, ConfigError, DataError, Setting, keyword, spelled
@@ -61,10 +61,11 @@ def train(
         teacher: The model whose vectors a small encoder learns, or a directory of vectors (method.teacher). With a recipe that
             has no teacher, or whose teacher is the start: a stronger model that judges the encoder (eval.teacher). Then the start
             is returned if no step is better.
-        layers: The layers of `model` to start from, or of the teacher if no model is given: 3 takes three layers spread evenly up
-            to the last, (1, 3, 5) those with these numbers from 1 (encoder.layers).
+        layers: The layers of `model` to start from, or of the teacher if no model is given: 3 takes three layers spread evenly
+            from the first, (1, 3, 5) those with these numbers from 1 (encoder.layers).
         **settings: Any setting by the name of its field (`learning_rate=1e-5`, `max_steps=200`). If two sections have the name,
-            give the section too (`eval__batch_size=32`, or `**{"eval.batch_size": 32}`).
+            give the section too (`eval__batch_size=32`, or `**{"eval.batch_size": 32}`). Without `data__validation`, a recipe
+            that holds out sentences holds out at most a tenth of a list, but at least a batch.
 
     Returns:
         The encoder of the exported weights.
@@ -174,8 +175,17 @@ def _config(
         raise ConfigError(
             Setting("--config", recipe), ": a cross-encoder has no sentence embeddings; use jax-sentemb train --config"
         )
+    if "data.validation" not in dict(given) and not isinstance(recipe, Config):
+        config.data.validation = _held_out(sentences, config.data)
     config.data.files = str(sentences) if isinstance(sentences, str | Path) else training_run.GIVEN
     return config
+
+
+def _held_out(sentences: Any, data: Data) -> int:
+    """Return how many sentences a recipe holds out: at most a tenth of a list of sentences, but at least a batch."""
+    if isinstance(sentences, str | Path) or not isinstance(sentences, Sized):
+        return data.validation
+    return min(data.validation, max(len(sentences) // 10, data.batch_size))
 
 
 def _write(sentences: Iterable[Any], path: Path) -> None:
