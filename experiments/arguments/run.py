@@ -31,6 +31,7 @@ def main() -> None:
     encoders = {
         "[CLS] before": jax_sentemb.SentenceEncoder.load(f"{options.weights}@cls"),
         "mean before": jax_sentemb.SentenceEncoder.load(f"{options.weights}@mean"),
+        "mean of first and last layer before": jax_sentemb.SentenceEncoder.load(f"{options.weights}@first_last"),
         "[CLS] after": jax_sentemb.train(sentences, options.weights, recipe="simcse", workdir=options.workdir, **SETTINGS),
     }
     results = (search_queries(encoders[name], sentences) for name in ("[CLS] before", "[CLS] after"))
