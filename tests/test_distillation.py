@@ -307,6 +307,15 @@ def test_train_takes_a_teacher_and_some_of_its_layers(teacher, config_of_train, 
     assert chosen_layers(config.encoder.layers, 2) == numbers
 
 
+def test_train_holds_out_a_tenth_of_a_short_list_but_a_batch(teacher, config_of_train):
+    def held_out(count, **settings):
+        sentences = [f"sentence {number}" for number in range(count)]
+        return config_of_train(sentences, teacher=teacher / "model", layers=1, **settings).data.validation
+
+    assert [held_out(count) for count in (20_000, 5_000, 300)] == [1000, 500, 128]
+    assert held_out(300, data__validation=200) == 200
+
+
 def test_agreement_selects_the_step_and_no_path_is_published(students):
     about = json.loads((students / "student" / "run.json").read_text())
     assert about["selected_by"] == "agreement/neighbours"
