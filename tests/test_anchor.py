@@ -12,11 +12,16 @@ from jax_sentemb.config import Config, Data, Encoder
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.methods.anchor import ANCHOR, Anchored, anchored
 from jax_sentemb.methods.contrastive_tension import ContrastiveTension
+from jax_sentemb.methods.crops import Crops
+from jax_sentemb.methods.distillation import TEACHER, Distillation
 from jax_sentemb.methods.is_bert import ISBERT
 from jax_sentemb.methods.masked_lm import MaskedLM
 from jax_sentemb.methods.mirror_bert import MirrorBERT
+from jax_sentemb.methods.neighbours import Neighbours
 from jax_sentemb.methods.sbert import SBERT
+from jax_sentemb.methods.sct import SCT
 from jax_sentemb.methods.simcse import SimCSE
+from jax_sentemb.methods.tsdae import TSDAE
 from jax_sentemb.models.bert import Bert
 from jax_sentemb.parallel import make_mesh
 from jax_sentemb.training.starting_encoder import check_anchor
@@ -29,7 +34,12 @@ ENCODER = Bert(bert_config(hidden_size=8, intermediate_size=16, max_position_emb
 BATCH = Batch(RANDOM.integers(5, 40, (4, 6)).astype(np.int32), np.ones((4, 6), bool))
 WEIGHT = 3.0
 PAIRS = Batch(BATCH.tokens.reshape(2, 2, 6), BATCH.mask.reshape(2, 2, 6), np.ones(2, np.float32))
-METHODS = [SimCSE(), MirrorBERT(span=0), ContrastiveTension(), SBERT(), ISBERT(), MaskedLM()]
+TAUGHT = BATCH._replace(label=np.ones((4, 5), np.float32))
+TEACHER_VECTORS = {"vectors": np.ones((3, 5), np.float32), "rows": np.arange(3, dtype=np.int32)}
+METHODS = [
+    SimCSE(), SimCSE(rank_consistency=1.0), MirrorBERT(span=0), ContrastiveTension(), ContrastiveTension(keep="second"), SBERT(),
+    ISBERT(), MaskedLM(), SCT(queue_size=8), Crops(), TSDAE(), Neighbours(), Distillation(), Distillation(congen=1.0, rank=1.0),
+]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -85,21 +95,25 @@ def test_a_step_keeps_the_start(state):
     assert metrics["anchor"] > 0
 
 
-@pytest.mark.parametrize(
-    "method",
-    [SimCSE(), MirrorBERT(span=0), ContrastiveTension(), ContrastiveTension(keep="second"), SBERT(), ISBERT(), MaskedLM()],
-    ids=lambda one: type(one).__name__,
-)
+@pytest.mark.parametrize("method", METHODS, ids=lambda one: type(one).__name__)
 def test_every_method_that_embeds_has_the_setting(method, state):
     assert anchored(method) is method
     with_anchor = anchored(dataclasses.replace(method, anchor=1.0))
     assert isinstance(with_anchor, Anchored)
-    loaded = {"encoder": jax.eval_shape(ENCODER.init, jax.random.key(0), BATCH.rows)["params"]}
+    loaded = {"encoder": jax.eval_shape(ENCODER.init, jax.random.key(0), BATCH.rows)["params"], TEACHER: TEACHER_VECTORS}
     learned = jax.eval_shape(lambda loaded: with_anchor.init(ENCODER, loaded, jax.random.key(0)), loaded)
-    batch = PAIRS if isinstance(method, SBERT) else BATCH
+    batch = PAIRS if isinstance(method, SBERT | Crops | TSDAE | Neighbours) else BATCH
+    batch = TAUGHT if isinstance(method, Distillation) else batch
     seeds = jnp.arange(len(batch.tokens), dtype=jnp.uint32)
-    encoded = jax.eval_shape(lambda params: with_anchor.encode(ENCODER, params, state, batch, seeds), learned.params)
-    assert encoded.distance.shape == seeds.shape
+    first = state._replace(params=learned.params, queue=learned.queue, queue_rows=learned.queue_rows)
+
+    def compute(first):
+        encoded = with_anchor.encode(ENCODER, first.params, first, batch, seeds)
+        return encoded.distance, with_anchor.objective(first.params, first, encoded)
+
+    distance, (loss, (metrics, _)) = jax.eval_shape(compute, first)
+    assert distance.shape == seeds.shape
+    assert (loss.shape, metrics["anchor"].shape) == ((), ())
 
 
 def test_an_anchor_needs_a_start():

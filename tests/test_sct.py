@@ -56,12 +56,8 @@ def torch_loss(method, views, layers, queues, filled):
     return direction(views[1], views[0], queues[0]) + direction(views[0], views[1], queues[1])
 
 
-@pytest.mark.parametrize("predictor", ["average", "chain"])
-@pytest.mark.parametrize(("step", "filled"), [(0, 0), (1, 4), (5, 6)])
-def test_loss_and_gradients_are_those_of_torch(predictor, step, filled):
-    method = SCT(queue_size=6, reference_temperature=0.2, temperature=0.3, predictor=predictor)
-    views, queue = [normal(0, 4, 8), normal(1, 4, 8)], normal(2, 12, 8)
-    mlps = {
+def some_mlps():
+    return {
         f"mlp_{number}": {
             "inner": {"kernel": normal(10 + number, 8, 80) / 3, "bias": normal(20 + number, 80)},
             "outer": {"kernel": normal(30 + number, 80, 8) / 9, "bias": normal(40 + number, 8)},
@@ -69,16 +65,28 @@ def test_loss_and_gradients_are_those_of_torch(predictor, step, filled):
         for number in range(3)
     }
 
+
+def torch_layers(mlps, requires_grad=False):
+    """(inner kernel, inner bias, outer kernel, outer bias) of each MLP."""
+    return [
+        [torch.tensor(mlp[part][name], requires_grad=requires_grad) for part in ("inner", "outer") for name in ("kernel", "bias")]
+        for mlp in mlps.values()
+    ]
+
+
+@pytest.mark.parametrize("predictor", ["average", "chain"])
+@pytest.mark.parametrize(("step", "filled"), [(0, 0), (1, 4), (5, 6)])
+def test_loss_and_gradients_are_those_of_torch(predictor, step, filled):
+    method = SCT(queue_size=6, reference_temperature=0.2, temperature=0.3, predictor=predictor)
+    views, queue, mlps = [normal(0, 4, 8), normal(1, 4, 8)], normal(2, 12, 8), some_mlps()
+
     def loss(first, second, mlps):
         params = {"predictor": mlps}
         return method.objective(params, state_of(params, queue, step), TwoViews(first, second, jnp.ones(4)))[0]
 
     found, gradients = jax.value_and_grad(loss, (0, 1, 2))(*map(jnp.array, views), mlps)
     leaves = [torch.tensor(view, requires_grad=True) for view in views]
-    layers = [
-        [torch.tensor(mlp[part][name], requires_grad=True) for part in ("inner", "outer") for name in ("kernel", "bias")]
-        for mlp in mlps.values()
-    ]
+    layers = torch_layers(mlps, requires_grad=True)
     expected = torch_loss(method, leaves, layers, torch.tensor(queue).split(6), filled)
     expected.backward()
     assert float(found) == pytest.approx(expected.item(), rel=1e-5)
@@ -126,14 +134,20 @@ def test_the_views_differ_in_dropout_and_the_predictor_is_new():
     assert (np.abs(encoded.first - encoded.second).max(axis=1) > 1e-3).all()
 
 
-def test_prefixes_are_cut_in_the_views_and_in_the_queues():
-    views, queue, mlps = [normal(0, 4, 8), normal(1, 4, 8)], normal(2, 12, 8), started().params["predictor"]
-    params = {"predictor": mlps}
-    method = in_prefixes(METHOD, (3,), 8)
-    _, (metrics, carry) = method.objective(params, state_of(params, queue, 9), TwoViews(*map(jnp.array, views), jnp.ones(4)))
-    cut = [np.where(np.arange(8) < 3, part, 0) for part in (*views, queue)]
-    expected, _ = METHOD.objective(params, state_of(params, cut[2], 9), TwoViews(*map(jnp.array, cut[:2]), jnp.ones(4)))
-    assert float(metrics["loss_3"]) == pytest.approx(float(expected), rel=1e-6)
+@pytest.mark.parametrize("predictor", ["average", "chain"])
+def test_a_prefix_has_the_loss_of_short_views_queues_and_predictions(predictor):
+    whole = SCT(queue_size=6, reference_temperature=0.2, temperature=0.3, predictor=predictor)
+    views, queue, params = [normal(0, 4, 8), normal(1, 4, 8)], normal(2, 12, 8), {"predictor": some_mlps()}
+    method, encoded = in_prefixes(whole, (3,), 8), TwoViews(*map(jnp.array, views), jnp.ones(4))
+    _, (metrics, carry) = method.objective(params, state_of(params, queue, 9), encoded)
+    for name, width in (("cross_view", 8), ("loss_3", 3)):
+        first, second, queued = (torch.tensor(vectors[:, :width]) for vectors in (*views, queue))
+        layers = [
+            (kernel[:width], bias, outer[:, :width], outer_bias[:width])
+            for kernel, bias, outer, outer_bias in torch_layers(params["predictor"])
+        ]
+        expected = torch_loss(whole, (first, second), layers, queued.split(6), 6)
+        assert float(metrics[name]) == pytest.approx(expected.item(), rel=1e-5), name
     np.testing.assert_array_equal(carry[0], views[0])
 
 

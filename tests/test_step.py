@@ -1,6 +1,7 @@
 """The train step: what is updated and measured; batches in parts, on every mesh; and whole steps against PyTorch."""
 
 import copy
+import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -15,9 +16,13 @@ from jax_sentemb.methods.attention_mi import AttentionMI
 from jax_sentemb.methods.base import InitialState, Method
 from jax_sentemb.methods.cons_sent import ConsSent
 from jax_sentemb.methods.contrastive_tension import ContrastiveTension
+from jax_sentemb.methods.crops import Crops
+from jax_sentemb.methods.distillation import TEACHER, Distillation
 from jax_sentemb.methods.is_bert import ISBERT
 from jax_sentemb.methods.mirror_bert import MirrorBERT
+from jax_sentemb.methods.sct import SCT
 from jax_sentemb.methods.simcse import Momentum, SimCSE
+from jax_sentemb.methods.tsdae import TSDAE
 from jax_sentemb.models.architectures import make_encoder
 from jax_sentemb.models.bert import Bert
 from jax_sentemb.models.cnn import Convolution
@@ -95,12 +100,16 @@ def test_a_measure_is_the_same_at_every_step(trained):
 ROWS, SHORT, WIDTH = 16, 6, 12
 BERT = Bert(bert_config(), jnp.float32, 0.1)
 AMI = AttentionMI(weight=1.0, samples=20, layers=(1,), pairing="heads")
-MICSE = SimCSE(temperature=1.0, ami=AMI, momentum=Momentum(queue_size=24))
+MICSE = SimCSE(temperature=1.0, rank_consistency=1.0, rank_temperature=0.1, ami=AMI, momentum=Momentum(queue_size=24))
 IN_PARTS = {
     "miCSE": MICSE,
     "IS-BERT": ISBERT(Convolution(filters=8)),  # token axes come out of `encode`
     "contrastive tension": ContrastiveTension(group=4, dropout=True),  # the order of the batch makes the pairs
     "Mirror-BERT": MirrorBERT(temperature=1.0),  # two texts a sentence
+    "Crops": Crops(temperature=1.0),  # two texts, and labels that say which sentences are negatives
+    "TSDAE": TSDAE(),  # two texts, of which a decoder writes one
+    "SCT": SCT(queue_size=12, reference_temperature=0.2, temperature=0.3),  # two queues
+    "distillation": Distillation(congen=1.0, rank=1.0, queue_size=24),  # labels are vectors; a queue of them
     "ConsSent": ConsSent(task="D", k=1, hidden=8, classifier_width=8),  # labels
 }
 
@@ -111,9 +120,11 @@ def whole_batch(method, number=0):
     lengths = random.permutation(np.repeat([0, 1], ROWS // 2) * (WIDTH - SHORT) + random.integers(3, SHORT + 1, ROWS))
     mask = np.arange(WIDTH) < lengths[:, None]
     tokens = np.where(mask, random.integers(5, 40, mask.shape), 0).astype(np.int32)
-    if isinstance(method, MirrorBERT):
+    if isinstance(method, MirrorBERT | Crops | TSDAE):
         tokens, mask = np.stack([tokens, np.where(tokens > 30, 4, tokens)], axis=1), np.stack([mask, mask], axis=1)
-    return Batch(tokens, mask, random.integers(0, 2, ROWS).astype(np.float32), np.arange(ROWS, dtype=np.int32) + 100 * number)
+    labels = {Crops: random.permutation(ROWS), Distillation: random.normal(size=(ROWS, 5))}
+    label = labels.get(type(method), random.integers(0, 2, ROWS)).astype(np.float32)
+    return Batch(tokens, mask, label, np.arange(ROWS, dtype=np.int32) + 100 * number)
 
 
 def parts_of(batch):
@@ -128,8 +139,11 @@ def parts_of(batch):
 def started(method, mesh):
     words = isinstance(method, ConsSent)
     table = {FROZEN: {"vectors": np.random.default_rng(0).normal(size=(40, 6)).astype(np.float32), "counts": np.ones(40)}}
-    encoder = WordVectors(WordsConfig(40, 6)) if words else BERT
-    return encoder, create_state(method, encoder, optax.sgd(0.1), table if words else {}, 0, mesh)
+    queue = {"vectors": np.random.default_rng(0).normal(size=(24, 5)).astype(np.float32), "rows": np.arange(24, dtype=np.int32)}
+    encoder, loaded = WordVectors(WordsConfig(40, 6)) if words else BERT, {}
+    if words or isinstance(method, Distillation):
+        loaded = table if words else {TEACHER: queue}
+    return encoder, create_state(method, encoder, optax.sgd(0.1), loaded, 0, mesh)
 
 
 def test_a_seed_draws_the_encoder_the_layers_of_the_method_and_the_run_apart_from_others():
@@ -140,32 +154,51 @@ def test_a_seed_draws_the_encoder_the_layers_of_the_method_and_the_run_apart_fro
         assert (first != others).any()
 
 
-@pytest.mark.parametrize("name", IN_PARTS)
-def test_parts_have_the_loss_and_the_gradients_of_the_whole_batch(name):
+def with_full_queue(state):
+    if state.queue is None:
+        return state
+    rows = None if state.queue_rows is None else jnp.arange(24, dtype=jnp.int32)
+    return state._replace(queue=jax.random.normal(jax.random.key(1), state.queue.shape), queue_rows=rows, step=jnp.int32(7))
+
+
+def compute(method, encoder, state, parts, chunk):
+    return jax.jit(lambda state, parts: loss_and_gradients(method, encoder, state, parts, jax.random.key(3), chunk))(state, parts)
+
+
+@functools.cache
+def computed_whole(name):
+    """The method, its encoder, a state with a full queue, a batch, and the loss and the gradients of the whole batch."""
     method = IN_PARTS[name]
     encoder, state = started(method, make_mesh(ROWS, jax.devices()[:1]))
-    batch = whole_batch(method)
-    if state.queue is not None:
-        queue = jax.random.normal(jax.random.key(1), state.queue.shape)
-        state = state._replace(queue=queue, queue_rows=jnp.arange(24, dtype=jnp.int32), step=jnp.int32(7))
+    state, batch = with_full_queue(state), whole_batch(method)
+    return method, encoder, state, batch, compute(method, encoder, state, (batch,), 0)
 
-    def compute(state, parts, chunk):
-        return loss_and_gradients(method, encoder, state, parts, jax.random.key(3), chunk)
 
-    compute = jax.jit(compute, static_argnums=2)
-    expected = compute(state, (batch,), 0)
+@pytest.mark.parametrize("name", IN_PARTS)
+def test_parts_have_the_loss_and_the_gradients_of_the_whole_batch(name):
+    method, encoder, state, batch, expected = computed_whole(name)
     norm = optax.tree.norm(expected[3])
     assert norm > 0
     assert jax.tree.structure(expected[3]) == jax.tree.structure(split_frozen(method, encoder, state.params)[0])
     tokens = 2 * ROWS * WIDTH  # that a gradient is summed over; the error of a sum is below that many roundings
     for chunk in (0, 4) if name == "miCSE" else (4,):  # a part is encoded whole or in chunks: that no method can tell
-        found = compute(state, parts_of(batch), chunk)
+        found = compute(method, encoder, state, parts_of(batch), chunk)
         for metric, value in expected[1].items():
             assert float(found[1][metric]) == pytest.approx(float(value), rel=tokens * 2.0**-24, abs=1e-6), metric
         assert float(found[0]) == pytest.approx(float(expected[0]), rel=tokens * 2.0**-24)
         assert optax.tree.norm(jax.tree.map(jnp.subtract, found[3], expected[3])) < tokens * 2.0**-24 * norm
         for one, other in zip(jax.tree.leaves(found[2]), jax.tree.leaves(expected[2]), strict=True):
             np.testing.assert_allclose(one, other, atol=1e-5)  # what goes on to the queue is in the order of the batch
+
+
+@pytest.mark.parametrize("name", ["miCSE", "Crops", "SCT", "distillation"])  # TSDAE has a test of its own
+def test_bfloat16_has_nearly_the_loss_and_the_gradients_of_float32(name):
+    method, encoder, state, batch, expected = computed_whole(name)
+    found = compute(method, encoder.clone(dtype=jnp.bfloat16, activations=jnp.bfloat16), state, (batch,), 0)
+    assert {leaf.dtype for leaf in jax.tree.leaves(found)} == {leaf.dtype for leaf in jax.tree.leaves(expected)}
+    for metric in expected[1].keys() - {"accuracy"}:
+        assert float(found[1][metric]) == pytest.approx(float(expected[1][metric]), rel=0.02), metric
+    assert optax.tree.norm(jax.tree.map(jnp.subtract, found[3], expected[3])) < 0.05 * optax.tree.norm(expected[3])
 
 
 def test_steps_over_parts_on_several_devices_are_those_over_whole_batches_on_one(eight_devices):

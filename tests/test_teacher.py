@@ -1,8 +1,10 @@
 """Vectors of a teacher: computed once, continued after an interruption, read by line; a model, a directory or several."""
 
+import errno
 import json
 import re
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -299,3 +301,29 @@ def test_a_cache_that_cannot_be_written_is_one_line(folder, tmp_path, monkeypatc
     monkeypatch.setenv("JAX_SENTEMB_CACHE", str(tmp_path / "file"))
     with pytest.raises(ResourceError, match=r"^cache .*set JAX_SENTEMB_CACHE to another folder"):
         teacher_vectors(str(folder / "model"), "float32", sentences, ALL)
+
+
+@pytest.mark.parametrize("name", [None, "model.safetensors"])
+def test_an_error_of_the_encoding_is_not_blamed_on_the_cache(folder, monkeypatch, name):
+    error = OSError(errno.EIO, "broken", name)
+
+    def fails(self, *arguments, **options):
+        raise error
+
+    monkeypatch.setattr(SentenceEncoder, "encode", fails)
+    with pytest.raises(OSError, match="broken") as raised:
+        teacher_vectors(str(folder / "model"), "float32", open_corpus(str(folder / "corpus.txt")), ALL)
+    assert raised.value is error
+
+
+def test_a_disk_that_is_full_at_a_shard_is_blamed_on_the_cache(folder, cache, monkeypatch):
+    replace = Path.replace
+
+    def fails(self, target):
+        if target.suffix == ".npy":
+            raise OSError(errno.ENOSPC, "full")
+        return replace(self, target)
+
+    monkeypatch.setattr(Path, "replace", fails)
+    with pytest.raises(ResourceError, match=f"^cache {re.escape(str(cache))}: full; set JAX_SENTEMB_CACHE to another folder"):
+        teacher_vectors(str(folder / "model"), "float32", open_corpus(str(folder / "corpus.txt")), ALL)

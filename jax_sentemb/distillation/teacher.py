@@ -311,11 +311,18 @@ def encode_once(encoder: SentenceEncoder, dtype: str, sentences: Sentences, line
 
 @contextlib.contextmanager
 def _writing(folder: Path) -> Any:
-    """Lock an entry of the cache; a failure of the disk is a ResourceError."""
+    """Lock an entry of the cache; an OSError that names a file of the cache, as those of writers do, is a ResourceError."""
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(f"{folder}.lock"):
             yield
     except OSError as error:
+        if not _is_in_cache(error.filename, folder.parent):
+            raise
         problem = error.strerror or error
         raise ResourceError(f"cache {folder.parent}: {problem}; set JAX_SENTEMB_CACHE to another folder") from error
+
+
+def _is_in_cache(name: Any, cache: Path) -> bool:
+    """Return whether the file that an OSError names is in the folder of the cache, or is a folder on the way to it."""
+    return isinstance(name, str) and (Path(name).is_relative_to(cache) or cache.is_relative_to(name))

@@ -76,6 +76,13 @@ class Method(ABC):
         """Return the other parts of the parameters that an embedding of a method on word vectors depends on."""
         return ()
 
+    def prefix_params(self, params: Params, width: int) -> Params:
+        """Return the parameters for a loss on the first `width` numbers of the embeddings (`train.matryoshka`).
+
+        The default returns them unchanged. A method whose loss compares an output of its parameters with such embeddings cuts it.
+        """
+        return params
+
     @property
     def step_shares(self) -> Mapping[str, Fraction]:
         """Return the parts of the parameters that are not trained in every step, and the share of the steps that train each.

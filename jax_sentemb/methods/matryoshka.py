@@ -18,8 +18,8 @@ class Matryoshka(Wrapped):
     """A method whose loss is the mean of its losses on prefixes of the embedding; the whole embedding is one of them.
 
     The numbers after a prefix are set to 0. The losses compare embeddings by their cosine, so a prefix counts as scaled to length
-    1. Heads and predictors read the prefix as they read the whole embedding. Metrics, and what enters a queue, are those of the
-    whole embedding.
+    1. Heads and predictors read the prefix as they read the whole embedding. Predictions of an embedding are cut as embeddings are.
+    Metrics, and what enters a queue, are those of the whole embedding.
     """
 
     widths: tuple[int, ...]  # rising, each below the width of the embedding
@@ -33,14 +33,15 @@ class Matryoshka(Wrapped):
             if queue is not None and self.inner.queues_embeddings:
                 queue = prefix(queue, width)
             cut = self.with_embeddings(encoded, functools.partial(prefix, width=width))
-            losses[f"loss_{width}"] = self.inner.objective(params, state._replace(queue=queue), cut)[0]
+            cut_params = self.inner.prefix_params(params, width)
+            losses[f"loss_{width}"] = self.inner.objective(cut_params, state._replace(queue=queue), cut)[0]
         total = jnp.stack([total, *losses.values()]).mean()
         return total, ({**metrics, **losses}, carry)
 
 
-def prefix(vectors: Float[Array, "rows embedding"], width: int) -> Float[Array, "rows embedding"]:
+def prefix(vectors: Float[Array, "*rows embedding"], width: int) -> Float[Array, "*rows embedding"]:
     """Return the vectors with zeros after their first `width` numbers."""
-    return jnp.where(jnp.arange(vectors.shape[1]) < width, vectors, 0.0)
+    return jnp.where(jnp.arange(vectors.shape[-1]) < width, vectors, 0.0)
 
 
 def in_prefixes(method: Method, widths: tuple[int, ...], embedding_width: int) -> Method:

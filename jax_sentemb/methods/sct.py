@@ -4,6 +4,7 @@ References:
     Self-supervised cross-view training, Limkonchotiwat et al. 2023. The candidates and the queues are those of its code.
 """
 
+import functools
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -16,6 +17,7 @@ from jax_sentemb.data.corpus import Corpus
 from jax_sentemb.data.examples import Examples
 from jax_sentemb.losses import alignment, cross_view, l2_normalize
 from jax_sentemb.methods.base import Carry, EmbeddingMethod, InitialState, Objective, Seeds
+from jax_sentemb.methods.matryoshka import prefix
 from jax_sentemb.methods.views import TwoViews, two_dropout_views, two_texts
 from jax_sentemb.models.encoder import TokenEncoder
 from jax_sentemb.models.heads import init_linear
@@ -94,6 +96,12 @@ class SCT(EmbeddingMethod):
             predictions.append(outer)
             values = outer if self.predictor == "chain" else embeddings
         return predictions[-1] if self.predictor == "chain" else jnp.stack(predictions).mean(0)
+
+    def prefix_params(self, params: Params, width: int) -> Params:
+        """Return the parameters with MLPs whose outputs are 0 after the first `width` numbers, as those of the references are."""
+        cut = functools.partial(prefix, width=width)
+        predictor = {name: {**mlp, "outer": jax.tree.map(cut, mlp["outer"])} for name, mlp in params["predictor"].items()}
+        return {**params, "predictor": predictor}
 
     def post_update(self, state: TrainState, carry: Carry) -> TrainState:
         """Return the state with the step's references, of length 1, at the front of the queues."""

@@ -75,6 +75,10 @@ class Wrapped(Method):
         """Return the state after the update of the inner method."""
         return self.inner.post_update(state, carry)
 
+    def prefix_params(self, params: Params, width: int) -> Params:
+        """Return the parameters of the inner method for a loss on a prefix."""
+        return self.inner.prefix_params(params, width)
+
     def encoders(self, params: Params) -> dict[str, Params]:
         """Return the encoders of the inner method that may be exported."""
         return self.inner.encoders(params)
