@@ -67,7 +67,7 @@ def checkpoint() -> dict[str, float]:
     return selected | {"first": first}
 
 
-ONE_SEED = ("packages", "abstracts")  # domains with other measures, on which few recipes were run
+SEARCHED = ("packages", "abstracts")  # domains with other measures, on which fewer seeds were run
 
 
 def changes(encoder: str, recipe: str, rate: float) -> list[tuple[str, float, float]]:
@@ -87,18 +87,19 @@ def changes(encoder: str, recipe: str, rate: float) -> list[tuple[str, float, fl
 
 def adapting(encoder: str, rate: float) -> dict[str, float]:
     """Changes of an encoder by Mirror-BERT: lowest and highest mean over seeds of a domain, and elsewhere the lowest."""
-    found = [each for each in changes(encoder, "Mirror-BERT", rate) if each[0] not in ONE_SEED]
+    every = changes(encoder, "Mirror-BERT", rate)
+    found = [each for each in every if each[0] not in SEARCHED]
     seeds = Counter(domain for domain, _, _ in found)
-    gains = means(found)
-    paragraphs, questions = gains.pop("novels"), gains.pop("questions")  # other measures
+    gains = means(every)
+    searched = {name: gains.pop(name) for name in (*SEARCHED, "novels", "questions") if name in gains}  # other measures
     pairs = {"domains": len(gains), "lowest": min(gains.values()), "highest": max(gains.values())}
-    elsewhere = min(change for _, _, change in found)
-    return {"seeds": min(seeds.values()), **pairs, "paragraphs": paragraphs, "questions": questions, "elsewhere": elsewhere}
+    elsewhere = min(change for _, _, change in every)
+    return {"seeds": min(seeds.values()), **pairs, **searched, "elsewhere": elsewhere}
 
 
 def words_without_training(encoder: str, rate: float) -> dict[str, float]:
     """In how many domains the untrained encoder next to tf-idf is better than Mirror-BERT, and its lowest and highest change."""
-    trained = means([each for each in changes(encoder, "Mirror-BERT", rate) if each[0] not in ONE_SEED])
+    trained = means([each for each in changes(encoder, "Mirror-BERT", rate) if each[0] not in SEARCHED])
     words = means(changes(encoder, "start next to tf-idf, 2:1", 0))
     better = sum(words[domain] > gain for domain, gain in trained.items())
     lowest, highest = min(words[domain] for domain in trained), max(words[domain] for domain in trained)

@@ -146,12 +146,14 @@ ADAPT = Choice(
     "fair: measured with one sentence encoder, all-MiniLM-L6-v2, over {seeds} seeds".format(**MEASURED["adapting"]),
     "experiments/adapting: it changed Spearman x 100 on pairs of {domains} domains by {lowest:+} to {highest:+}; the lowest "
     "change on other text (STS-B) was {elsewhere:+}. Accuracy@1 changed by {questions:+} of 100 on questions (nearest of the same "
-    "class), and by {paragraphs:+} on paragraphs of novels (nearest is the other half)".format(**MEASURED["adapting"]),
+    "class), and by {novels:+} on paragraphs of novels (nearest is the other half). It changed {packages:+} of 100 Debian "
+    "descriptions (nearest of the same section), and nDCG@10 x 100 on Cranfield by {abstracts:+} (one seed)".format(
+        **MEASURED["adapting"]
+    ),
     [
         "--config.optimizer.learning_rate=1e-5: more gain and more harm; it changed those pairs by {lowest:+} to {highest:+}, "
-        "the questions by {questions:+} and the paragraphs by {paragraphs:+}; labelled pairs (--config.eval.dev) decide".format(
-            **MEASURED["adapting_faster"]
-        )
+        "the questions by {questions:+}, the paragraphs by {novels:+} and the descriptions by {packages:+} (one seed); labelled "
+        "pairs (--config.eval.dev) decide".format(**MEASURED["adapting_faster"])
     ],
 )
 NEIGHBOURS = Choice(
