@@ -80,7 +80,9 @@ def test_what_cannot_be_scored_is_said(tmp_path):
         score(Letters(), tmp_path / "absent.tsv")
     with pytest.raises(DataError, match="is not a SentEval directory"):
         score(Letters(), tmp_path / "downstream/STS")
-    with pytest.raises(DataError, match=r"^data is dict without the column 'score'; it needs sentence1, sentence2, score$"):
+    with pytest.raises(
+        DataError, match=r"^data is dict with the columns sentence1, sentence2; it needs sentence1, sentence2, score$"
+    ):
         score(Letters(), {"sentence1": ["a"], "sentence2": ["b"]})
     with pytest.raises(DataError, match="data is empty"):
         score(Letters(), [])

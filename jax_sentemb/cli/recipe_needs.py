@@ -1,5 +1,6 @@
 """Derive what a recipe needs from its method: the text that the method reads, and the model that it starts from."""
 
+import dataclasses
 from typing import NoReturn
 
 from jax_sentemb.config import Config, Encoder, Words
@@ -21,7 +22,7 @@ def needs(config: Config) -> list[str]:
         models += [] if config.encoder.trained else ["word vectors"]
     elif not config.encoder.from_scratch:
         models += ["a sentence encoder"]
-    elif config.encoder == Encoder():  # otherwise the recipe has the size of a new encoder
+    elif dataclasses.replace(config.encoder, dropout=Encoder.dropout) == Encoder():  # otherwise it is the size of a new encoder
         models += ["a BERT" if config.method.trains_sentences else "a BERT or a size for a new one"]
     teachers = teacher_names(config.method.teacher) if isinstance(config.method, Distillation) else []
     models += ["a teacher"] if any(name != START and not name.startswith(WORDS) for name in teachers) else []

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from jax_sentemb.checks import finite_number, text
-from jax_sentemb.data.containers import columns_of, items_of, problem_with
+from jax_sentemb.data.containers import MAX_LISTED, columns_of, items_of, problem_with
 from jax_sentemb.errors import ConfigError, DataError, UserError
 from jax_sentemb.evaluation import catalog, sts, suite, transfer
 from jax_sentemb.evaluation.model_spec import EvalModel
@@ -147,8 +147,9 @@ def _pairs(rows: Any) -> ScoredPairs:
     """Return the sides and gold scores of (first, second, gold) triples, or of a table with the columns of SCORED."""
     names = columns_of(rows)
     if names is not None:
-        if missing := [name for name in SCORED if name not in names]:
-            raise DataError(f"data is {type(rows).__name__} without the column {missing[0]!r}; it needs {', '.join(SCORED)}")
+        if any(name not in names for name in SCORED):
+            columns = ", ".join(names[:MAX_LISTED]) or "(none)"
+            raise DataError(f"data is {type(rows).__name__} with the columns {columns}; it needs {', '.join(SCORED)}")
         triples = list(zip(*(items_of(rows[name]) for name in SCORED), strict=True))
     elif problem := problem_with(rows, "data", "pairs"):
         raise DataError(problem)
