@@ -70,12 +70,13 @@ there. An undecided claim shows the reason:
 | too few seeds | no setting has {SEEDS} seeds |
 | no setting can decide | each has a reason in its last column; the hours are those of runs that could |
 
-Each claim also shows how many of the settings that can decide it have {SEEDS} seeds or more.
-"Published size excluded" counts those whose one-sided interval ends below the published difference.
-An undecided claim can therefore be refuted in its size. If some settings have fewer seeds, the
-hours of one core follow that their missing runs would take. The time of a run is from the README of
-the study. Where it has only the time of a longer or shorter run, this is scaled by the number of
-steps.
+It also shows how many of the settings that can decide it have {SEEDS} seeds or more. If some have
+fewer, the hours of one core follow that their missing runs would take. The time of a run is from
+the README of the study. Where it has only the time of a longer or shorter run, this is scaled by
+the number of steps.
+
+"Published size excluded" counts the settings whose one-sided interval ends below the published
+difference, of those with {SEEDS} seeds or more. So the size of an undecided claim can be refuted.
 
 **Which uncertainty the intervals cover.** They cover other seeds of the training, or other topics,
 folds and tasks where a table has these as units. They do not cover other test sentences, since all
@@ -87,8 +88,8 @@ intervals for your models ([scores](evaluation.md#reading-the-scores)).
 
 The intervals over seeds are those of Student's t for the mean of differences, paired by seed (or
 topic, fold). Folds and topics of a table are those of one seed, and folds share training pairs.
-The table of claims counts plain 95 % intervals. The corrected intervals are those of the single
-settings below.
+The table of claims counts plain 95 % intervals of settings with {SEEDS} seeds or more. The
+corrected intervals are those of the single settings below.
 
 **The correction** is that of Holm, once for each of three questions. Is a difference not 0? Is it
 within ±{PRACTICAL}? Is it below the published one? The family of each question has every setting
