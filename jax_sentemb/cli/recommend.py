@@ -146,8 +146,8 @@ ADAPT = Choice(
     "fair: measured with one sentence encoder, all-MiniLM-L6-v2, over {seeds} seeds".format(**MEASURED["adapting"]),
     "experiments/adapting: it changed Spearman x 100 on pairs of {domains} domains by {lowest:+} to {highest:+}; the lowest "
     "change on other text (STS-B) was {elsewhere:+}. Accuracy@1 changed by {questions:+} of 100 on questions (nearest of the same "
-    "class), and by {novels:+} on paragraphs of novels (nearest is the other half). It changed {packages:+} of 100 Debian "
-    "descriptions (nearest of the same section), and nDCG@10 x 100 on Cranfield by {abstracts:+} (one seed)".format(
+    "class), and by {novels:+} on paragraphs of novels (nearest is the other half). In one seed it changed by {packages:+} "
+    "on Debian descriptions (nearest of the same section), and nDCG@10 x 100 on Cranfield by {abstracts:+}".format(
         **MEASURED["adapting"]
     ),
     [
