@@ -148,9 +148,12 @@ def _pairs(rows: Any) -> ScoredPairs:
     names = columns_of(rows)
     if names is not None:
         if any(name not in names for name in SCORED):
-            columns = ", ".join(names[:MAX_LISTED]) or "(none)"
-            raise DataError(f"data is {type(rows).__name__} with the columns {columns}; it needs {', '.join(SCORED)}")
-        triples = list(zip(*(items_of(rows[name]) for name in SCORED), strict=True))
+            found = ", ".join(names[:MAX_LISTED]) or "(none)"
+            raise DataError(f"data is {type(rows).__name__} with the columns {found}; it needs {', '.join(SCORED)}")
+        columns = [list(items_of(rows[name])) for name in SCORED]
+        if len(set(map(len, columns))) > 1:
+            raise DataError(f"data: the columns {', '.join(SCORED)} have {', '.join(str(len(column)) for column in columns)} rows")
+        triples = list(zip(*columns, strict=True))
     elif problem := problem_with(rows, "data", "pairs"):
         raise DataError(problem)
     else:
