@@ -84,7 +84,7 @@ def test_what_cannot_be_scored_is_said(tmp_path):
         DataError, match=r"^data is dict with the columns sentence1, sentence2; it needs sentence1, sentence2, score$"
     ):
         score(Letters(), {"sentence1": ["a"], "sentence2": ["b"]})
-    with pytest.raises(DataError, match="^data: the columns sentence1, sentence2, score have 2, 2, 1 rows$"):
+    with pytest.raises(DataError, match=r"^data: the columns sentence1, sentence2, score have 2, 2, 1 rows$"):
         score(Letters(), {"sentence1": ["a", "b"], "sentence2": ["b", "a"], "score": [1]})
     with pytest.raises(DataError, match="data is empty"):
         score(Letters(), [])
