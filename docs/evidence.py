@@ -525,7 +525,7 @@ def levels_of(claims: Sequence[Claim]) -> list[list[Levels]]:
 
 def _can_decide(setting: Setting) -> bool:
     """Return whether a setting over seeds can decide its claim."""
-    return not setting.differs and len(setting.differences) >= SEEDS
+    return not setting.differs and setting.over_items is None and is_tested(setting)
 
 
 def page(claims: Sequence[Claim]) -> str:

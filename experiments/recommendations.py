@@ -70,10 +70,15 @@ def checkpoint() -> dict[str, float]:
 SEARCHED = ("packages", "abstracts")  # domains with other measures, on which fewer seeds were run
 
 
+def starts(encoder: str) -> dict[str, dict[str, str]]:
+    """The row of an encoder without training for each domain."""
+    return {row["domain"]: row for row in results("adapting") if (row["encoder"], row["recipe"]) == (encoder, "start")}
+
+
 def changes(encoder: str, recipe: str, rate: float) -> list[tuple[str, float, float]]:
     """(domain, change of its score, change elsewhere) of every run of a recipe, against the start."""
     rows = [row for row in results("adapting") if row["encoder"] == encoder]
-    start = {row["domain"]: row for row in rows if row["recipe"] == "start"}
+    start = starts(encoder)
 
     def change(row: dict[str, str], field: str) -> float:
         return float(row[field]) - float(start[row["domain"]][field])
@@ -148,9 +153,7 @@ def distilled() -> dict[str, float]:
 def few_sentences() -> dict[str, float]:
     """nDCG@10 on Cranfield and STS-B of three layers of MiniLM that saw its sentences only, and of MiniLM."""
     rows = [row for row in results("stronger", "cranfield.csv") if (row["trained on"], row["words"]) == ("Cranfield", "")]
-    (teacher,) = (
-        row for row in results("adapting") if (row["domain"], row["recipe"], row["encoder"]) == ("abstracts", "start", "MiniLM")
-    )
+    teacher = starts("MiniLM")["abstracts"]
     return {
         "abstracts": statistics.mean(float(row["nDCG@10"]) for row in rows),
         "other": statistics.mean(float(row["STS-B"]) for row in rows),

@@ -206,11 +206,11 @@ FASTER = (
     "a small encoder from every second layer, if it is too slow: layers 1, 3 and 5 of all-MiniLM-L6-v2 kept {layers} of its "
     "{teacher} points at 1.9 times its speed, by 1,500 steps on 200,000 texts (experiments/stronger, {seeds} seeds)"
 ).format(**MEASURED["distilled"])
-WITH_FEW = (
-    "; with so few sentences, add other text (docs/methods/distillation.md): on the sentences of 1,398 abstracts alone, layers 1, "
-    "3 and 5 kept {abstracts} of {abstracts_teacher} (nDCG@10 x 100, Cranfield) and {other} of {other_teacher} elsewhere (STS-B)"
-).format(**MEASURED["distilled"])
 OTHER_TEXT = "; with so few sentences, add other text (docs/methods/distillation.md)"
+WITH_FEW = (
+    OTHER_TEXT + ": on the sentences of 1,398 abstracts alone, layers 1, 3 and 5 kept {abstracts} of {abstracts_teacher} "
+    "(nDCG@10 x 100, Cranfield) and {other} of {other_teacher} elsewhere (STS-B)"
+).format(**MEASURED["distilled"])
 TEACHER = "all-MiniLM-L6-v2"
 UNREADABLE = "low: {:.0%} of the pieces are unknown to this tokenizer; use a model that knows the script of the text"
 ORDERED = (

@@ -35,16 +35,20 @@ def problem_with(sentences: Any, name: str = "sentences", items: str = "str") ->
     if isinstance(sentences, Set):
         return f"{subject}, which has no order; give a list of {items}"
     if (columns := columns_of(sentences)) is not None:
-        names = ", ".join(columns[:MAX_LISTED]) + (", ..." if len(columns) > MAX_LISTED else "")
         column = "text" if "text" in columns or not columns else columns[0]
         return (
-            f"{subject} with the columns {names or '(none)'}, not a list of {items}; give one column, for instance data[{column!r}]"
+            f"{subject} with the columns {listed(columns)}, not a list of {items}; give one column, for instance data[{column!r}]"
         )
     if getattr(sentences, "ndim", 1) > 1:
         return f"{subject} with {sentences.ndim} dimensions; give one column, for instance data[:, 0]"
     if not isinstance(sentences, Iterable):
         return f"{subject}, which cannot be iterated over; give a list of {items}"
     return ""
+
+
+def listed(columns: Sequence[str]) -> str:
+    """Return the first names of columns for a message."""
+    return ", ".join(columns[:MAX_LISTED]) + (", ..." if len(columns) > MAX_LISTED else "") or "(none)"
 
 
 def columns_of(sentences: Any) -> list[str] | None:

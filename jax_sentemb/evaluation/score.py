@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from jax_sentemb.checks import finite_number, text
-from jax_sentemb.data.containers import MAX_LISTED, columns_of, items_of, problem_with
+from jax_sentemb.data.containers import columns_of, items_of, listed, problem_with
 from jax_sentemb.errors import ConfigError, DataError, UserError
 from jax_sentemb.evaluation import catalog, sts, suite, transfer
 from jax_sentemb.evaluation.model_spec import EvalModel
@@ -143,17 +143,20 @@ def _of_pairs(encode: Callable[[Sequence[str]], np.ndarray], pairs: ScoredPairs)
     return {"pairs": result["n"], "spearman": result["spearman"]["all"], "pearson": result["pearson"]["all"]}
 
 
+def _triples(table: Any, names: Sequence[str]) -> list[tuple[Any, ...]]:
+    """Return the rows of the columns of SCORED in a table with the columns `names`."""
+    if any(name not in names for name in SCORED):
+        raise DataError(f"data is {type(table).__name__} with the columns {listed(names)}; it needs {', '.join(SCORED)}")
+    columns = [list(items_of(table[name])) for name in SCORED]
+    if len(set(map(len, columns))) > 1:
+        raise DataError(f"data: the columns {', '.join(SCORED)} have {', '.join(str(len(column)) for column in columns)} rows")
+    return list(zip(*columns, strict=True))
+
+
 def _pairs(rows: Any) -> ScoredPairs:
     """Return the sides and gold scores of (first, second, gold) triples, or of a table with the columns of SCORED."""
-    names = columns_of(rows)
-    if names is not None:
-        if any(name not in names for name in SCORED):
-            found = ", ".join(names[:MAX_LISTED]) or "(none)"
-            raise DataError(f"data is {type(rows).__name__} with the columns {found}; it needs {', '.join(SCORED)}")
-        columns = [list(items_of(rows[name])) for name in SCORED]
-        if len(set(map(len, columns))) > 1:
-            raise DataError(f"data: the columns {', '.join(SCORED)} have {', '.join(str(len(column)) for column in columns)} rows")
-        triples = list(zip(*columns, strict=True))
+    if (names := columns_of(rows)) is not None:
+        triples = _triples(rows, names)
     elif problem := problem_with(rows, "data", "pairs"):
         raise DataError(problem)
     else:
